@@ -16,8 +16,10 @@ from resift.errors import DataFormatError, InputError, shell_path
 from resift.types import JsonObject
 
 if TYPE_CHECKING:
+    from resift.evaluation.click_log import ClickLabels, ClickLogFit
     from resift.evaluation.differences import Difference
     from resift.evaluation.measures import Reliability
+    from resift.evaluation.readers import Collection
     from resift.evaluation.recording import Header, Recording
     from resift.evaluation.replay import Setting
     from resift.evaluation.tuning import ClickFit, TuningResult
@@ -39,10 +41,15 @@ With --clicks, FILE is a pipeline or an index, and ratings of users are enough: 
 {"question": "rotate keys", "id": "keys.md#3", "good": true}. Only the weights of vector search and reranker
 are fitted, close to the default. The default stays if there are too few ratings or they disagree.
 
+With --click-log, impressions and clicks are enough: lines like
+{"query": "rotate keys", "results": ["keys.md#3", "faq.md#1"], "clicked": ["faq.md#1"]}, or CSV with the
+columns query, id, position, clicked. Clicks are corrected for position bias, which the log itself shows.
+
 examples:
   resift tune scifact.jsonl
   resift tune run.jsonl --train train --test test --budget 400 --yaml best.yaml
   resift tune docs.db --clicks thumbs.jsonl --yaml best.yaml
+  resift tune docs.db --click-log clicks.jsonl --yaml best.yaml
 """
 
 MIN_QUERIES = 30
@@ -104,9 +111,12 @@ def configure_tune(parser: argparse.ArgumentParser) -> None:
         "recording",
         type=Path,
         metavar="FILE",
-        help="made by resift record; with --clicks: a pipeline or an index",
+        help="made by resift record; with --clicks or --click-log: a pipeline or an index",
     )
     parser.add_argument("--clicks", type=Path, metavar="JSONL", help="ratings of users: question, id, good")
+    parser.add_argument(
+        "--click-log", type=Path, metavar="JSONL|CSV", help="impressions and clicks: query, results, clicked"
+    )
     parser.add_argument("--train", default=None, metavar="SPLIT", help="search on this split")
     parser.add_argument("--test", default=None, metavar="SPLIT", help="report on this split")
     parser.add_argument(
@@ -135,11 +145,15 @@ def run_tune(args: argparse.Namespace) -> int:
     from resift.evaluation.replay import default_setting
     from resift.evaluation.tuning import tune
 
+    if args.clicks is not None and args.click_log is not None:
+        raise InputError("Give either --clicks or --click-log: ratings and clicks are fitted differently.")
+    if args.click_log is not None:
+        return _fit_click_log(args)
     if args.clicks is not None:
         return _fit_clicks(args)
     if args.recording.is_file():
         with args.recording.open("rb") as file:
-            expected = "a recording, made by: resift record; or add --clicks JSONL"
+            expected = "a recording, made by: resift record; or add --clicks or --click-log"
             refuse_index(file.read(16), str(args.recording), expected)
     recording = read_recording(args.recording)
     train, test = _split(recording, args)
@@ -234,18 +248,9 @@ def _print_report(tuned: TuningResult, row: Difference, trained_on: int, *, adop
 
 
 def _fit_clicks(args: argparse.Namespace) -> int:
-    from resift.evaluation.evaluated_systems import system_from_file
-    from resift.evaluation.recording import read_recording, record
     from resift.evaluation.tuning import fit_clicks, read_clicks
-    from resift.ranking.adaptive_weights import AdaptiveWeights
 
-    clicks = read_clicks(args.clicks)
-    system = system_from_file(args.recording)
-    with Progress("searching") as progress, TemporaryDirectory() as folder:
-        out = Path(folder) / "clicks.jsonl"
-        depth = AdaptiveWeights().max_depth
-        record(system, [clicks], out, index=None, key="clicks", depth=depth, progress=progress.update)
-        recording = read_recording(out)
+    recording = _record_clicks(args, read_clicks(args.clicks))
     fitted = fit_clicks(recording)
     adopt = not fitted.reason
     if args.json:
@@ -256,10 +261,61 @@ def _fit_clicks(args: argparse.Namespace) -> int:
     return 0
 
 
+def _record_clicks(args: argparse.Namespace, clicks: Collection) -> Recording:
+    """Search the queries of users once, and return the recording."""
+    from resift.evaluation.evaluated_systems import system_from_file
+    from resift.evaluation.recording import read_recording, record
+    from resift.ranking.adaptive_weights import AdaptiveWeights
+
+    system = system_from_file(args.recording)
+    with Progress("searching") as progress, TemporaryDirectory() as folder:
+        out = Path(folder) / "clicks.jsonl"
+        depth = AdaptiveWeights().max_depth
+        record(system, [clicks], out, index=None, key="clicks", depth=depth, progress=progress.update)
+        return read_recording(out)
+
+
+def _fit_click_log(args: argparse.Namespace) -> int:
+    from resift.evaluation.click_log import fit_click_log, label_clicks, read_click_log
+
+    labels = label_clicks(read_click_log(args.click_log))
+    recording = _record_clicks(args, labels.collection(args.click_log))
+    fitted = fit_click_log(recording, labels)
+    adopt = not fitted.reason
+    if args.json:
+        counts = {"clicks": labels.clicks, "ignored_clicks": labels.ignored_clicks}
+        print_json({**asdict(fitted), **counts, "best": fitted.best.plain(), "adopt": adopt})
+    else:
+        _print_click_log(fitted, labels)
+    _write_yaml(args, fitted.best, recording.header, adopt=adopt)
+    return 0
+
+
+def _print_click_log(fitted: ClickLogFit, labels: ClickLabels) -> None:
+    print_text(f"{fitted.queries} queries, {labels.impressions} impressions, {labels.clicks} clicks")
+    if labels.ignored_clicks:
+        ignored = (
+            f"{labels.ignored_clicks} clicks are ignored: they were at positions whose bias is not known."
+        )
+        print_text(wrap(ignored))
+    bias = ", ".join(f"{position}: {value:.2f}" for position, value in list(labels.propensities.items())[:10])
+    print_text(wrap(f"attention by position: {bias}"))
+    low, high = fitted.interval
+    print_text(
+        f"gain on {fitted.held_out} held-out queries: {fitted.gain:+.3f} ({low:+.3f} to {high:+.3f}), "
+        f"p = {fitted.p:.4f}"
+    )
+    _print_weights(fitted)
+
+
 def _print_fitted(fitted: ClickFit) -> None:
     print_text(f"{fitted.questions} queries, {fitted.good} hits rated good, {fitted.bad} bad")
     if fitted.error:
         print_text(f"gain on held-out queries: {fitted.gain:+.3f} ± {fitted.error:.3f}")
+    _print_weights(fitted)
+
+
+def _print_weights(fitted: ClickFit | ClickLogFit) -> None:
     if fitted.reason:
         print_text(f"The default stays: {fitted.reason}.")
         return

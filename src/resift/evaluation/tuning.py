@@ -312,26 +312,19 @@ def fit_clicks(recording: Recording) -> ClickFit:
     fit = ClickFit(best=start, questions=count, good=sum(ratings), bad=len(ratings) - sum(ratings))
     if count < MIN_RATED_QUERIES:
         return replace(fit, reason=f"{count} queries are too few; at least {MIN_RATED_QUERIES} are needed")
-    weights = RERANKER_WEIGHTS if recording.header.depth else (None,)
-    default_step = DENSE_WEIGHTS.index(start.dense_weight), weights.index(None)
-    steps = {
-        replace(start, dense_weight=dense, blend_weight=weight): abs(i - default_step[0])
-        + abs(j - default_step[1])
-        for i, dense in enumerate(DENSE_WEIGHTS)
-        for j, weight in enumerate(weights)
-    }
+    steps = weight_steps(start, recording.header)
     replay = Replay(recording)
     values = {setting: _rate_run(recording, replay.run(setting)) for setting in steps}
     gains = {
         setting: [value - base for value, base in zip(row, values[start], strict=True)]
         for setting, row in values.items()
     }
-    best = _best_after_cost(gains, steps)
+    best = best_after_cost(gains, steps)
     # Leave one out: each query is measured with a setting that was fitted without it.
     held_out = []
     for i in range(count):
         others = {setting: [*row[:i], *row[i + 1 :]] for setting, row in gains.items()}
-        held_out.append(gains[_best_after_cost(others, steps)][i])
+        held_out.append(gains[best_after_cost(others, steps)][i])
     gain, deviation = mean_and_deviation(held_out)
     fit = replace(fit, gain=gain, error=deviation / math.sqrt(count))
     if best == start:
@@ -352,7 +345,20 @@ def _rate_run(recording: Recording, run: Mapping[str, Sequence[str]]) -> list[fl
     return values
 
 
-def _best_after_cost(gains: Mapping[Setting, Sequence[float]], steps: Mapping[Setting, int]) -> Setting:
+def weight_steps(start: Setting, header: Header) -> dict[Setting, int]:
+    """Return all weights of vector search and reranker, with their distance in steps from the start."""
+    weights = RERANKER_WEIGHTS if header.depth else (None,)
+    default_step = DENSE_WEIGHTS.index(start.dense_weight), weights.index(None)
+    return {
+        replace(start, dense_weight=dense, blend_weight=weight): abs(i - default_step[0])
+        + abs(j - default_step[1])
+        for i, dense in enumerate(DENSE_WEIGHTS)
+        for j, weight in enumerate(weights)
+    }
+
+
+def best_after_cost(gains: Mapping[Setting, Sequence[float]], steps: Mapping[Setting, int]) -> Setting:
+    """Return the setting with the largest total gain after the cost of its steps."""
     return max(
         gains, key=lambda setting: (math.fsum(gains[setting]) - STEP_COST * steps[setting], -steps[setting])
     )
