@@ -18,13 +18,14 @@ from resift.pipeline.stages import Rerank, Shape
 from resift.protocols import describe_scorer
 from resift.ranking.fusion.weighted import WeightedReranker
 from resift.rerankers.cascade import CascadeReranker
-from resift.rerankers.cross_encoder import CrossEncoderReranker, ZeroShotReranker
+from resift.rerankers.cross_encoder import CrossEncoderReranker
 from resift.rerankers.hosted import HostedReranker
 from resift.rerankers.late_interaction import LateInteractionReranker
 from resift.rerankers.llm import LLMReranker
 from resift.rerankers.rescore import rescore
 from resift.rerankers.score_cache import CachedScorer, MemoryScores
 from resift.rerankers.semantic_bm25 import SemanticBM25Reranker
+from resift.rerankers.zero_shot import ZeroShotReranker
 from resift.resilience.tiered import Tiered
 from resift.server.rerank_routes import TokenCounter, score_normalizer
 from resift.testing import FakeStore, OverlapScorer

@@ -18,8 +18,9 @@ from resift.errors import ModelNotAllowedError
 from resift.models import Embedder, allow_local, disallow_local, resolve
 from resift.models.loading import load
 from resift.pipeline import Pipeline
-from resift.rerankers.cross_encoder import CrossEncoderReranker, ZeroShotReranker
+from resift.rerankers.cross_encoder import CrossEncoderReranker
 from resift.rerankers.late_interaction import LateInteractionReranker
+from resift.rerankers.zero_shot import ZeroShotReranker
 from resift.types import Hit
 from tests.models.onnx_writer import Node, write_model
 from tests.rerankers.test_zero_shot import WORDS, tokenizer

@@ -13,7 +13,7 @@ from resift.errors import InputError, ModelError
 from resift.models.local_models import allow_local
 from resift.models.registry import disallow_local
 from resift.protocols import Reranker, Scorer
-from resift.rerankers.cross_encoder import ZeroShotReranker
+from resift.rerankers.zero_shot import ZeroShotReranker
 from resift.types import Hit
 from tests.models.onnx_writer import Node, write_model
 

@@ -113,7 +113,6 @@ RENAMED = {
     "resift.ingest.tables": "resift.ingest.data_files",
     "resift.ingest.markup": "resift.ingest.documents",
     "resift.rerankers.fusing": "resift.rerankers.rescore",
-    "resift.rerankers.zero_shot": "resift.rerankers.cross_encoder",
     "resift.testing.clock": "resift.testing",
     "resift.testing.contracts": "resift.testing",
     "resift.testing.fakes": "resift.testing",

@@ -18,7 +18,6 @@ from resift.types import JsonObject
 if TYPE_CHECKING:
     from resift.evaluation.click_log import ClickLabels, ClickLogFit
     from resift.evaluation.differences import Difference
-    from resift.evaluation.measures import Reliability
     from resift.evaluation.readers import Collection
     from resift.evaluation.recording import Header, Recording
     from resift.evaluation.replay import Setting
@@ -420,7 +419,18 @@ def run_calibrate(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"calibrator": fitted.to_dict(), "pairs": len(scores), **asdict(measured)})
         return 0
-    _print_reliability(measured)
+    size = 16 if width() >= 70 else 6
+    rows = [
+        (
+            f"{each.low:.1f}–{each.high:.1f}",
+            each.count,
+            f"{each.predicted:.3f}",
+            f"{each.observed:.3f}",
+            bar(each.observed, 1.0, size),
+        )
+        for each in measured.bins
+    ]
+    print_table(["probability", "pairs", "predicted", "observed", ""], rows, stretch=0)
     held_out = "on held-out pairs" if measured.held_out else "on the fitted pairs: too few to hold any out"
     message = (
         f"{args.method}, {len(scores)} pairs ({sum(relevant)} relevant): calibration error "
@@ -448,18 +458,3 @@ def _read_judgments(path: Path) -> tuple[list[float], list[bool]]:
         scores.append(float(score))
         relevant.append(label > 0)
     return scores, relevant
-
-
-def _print_reliability(measured: Reliability) -> None:
-    size = 16 if width() >= 70 else 6
-    rows = [
-        (
-            f"{each.low:.1f}–{each.high:.1f}",
-            each.count,
-            f"{each.predicted:.3f}",
-            f"{each.observed:.3f}",
-            bar(each.observed, 1.0, size),
-        )
-        for each in measured.bins
-    ]
-    print_table(["probability", "pairs", "predicted", "observed", ""], rows, stretch=0)

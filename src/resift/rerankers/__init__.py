@@ -9,7 +9,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from resift.rerankers.cascade import CascadeReranker as CascadeReranker
     from resift.rerankers.cross_encoder import CrossEncoderReranker as CrossEncoderReranker
-    from resift.rerankers.cross_encoder import ZeroShotReranker as ZeroShotReranker
     from resift.rerankers.hosted.scorer import HostedReranker as HostedReranker
     from resift.rerankers.hosted.scorer import (
         get_production_cross_encoder_reranker as get_production_cross_encoder_reranker,
@@ -21,16 +20,18 @@ if TYPE_CHECKING:
     from resift.rerankers.score_cache import MemoryScores as MemoryScores
     from resift.rerankers.score_cache import SQLiteScores as SQLiteScores
     from resift.rerankers.semantic_bm25 import SemanticBM25Reranker as SemanticBM25Reranker
+    from resift.rerankers.zero_shot import ZeroShotReranker as ZeroShotReranker
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         """
         cascade: CascadeReranker
-        cross_encoder: CrossEncoderReranker ZeroShotReranker
+        cross_encoder: CrossEncoderReranker
         hosted.scorer: HostedReranker get_production_cross_encoder_reranker hosted_reranker
         late_interaction: LateInteractionReranker
         llm: LLMReranker
         score_cache: CachedScorer MemoryScores SQLiteScores
         semantic_bm25: SemanticBM25Reranker
+        zero_shot: ZeroShotReranker
         """,
     )
