@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.page_runner import run_page
 from tools import build_outputs
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,7 +26,7 @@ def has_code(page: Path) -> bool:
 @pytest.mark.parametrize("page", [page for page in PAGES if has_code(page)], ids=page_id)
 def test_code_runs(page, tmp_path):
     """What the docs show works, in an empty folder, with warnings as errors, and prints what they say."""
-    answer = build_outputs.run(page, tmp_path)
+    answer = run_page(page, tmp_path)
     assert answer.returncode == 0, f"{page.relative_to(ROOT)}\n{answer.stderr}"
     outputs = build_outputs.printed(answer.stdout)
     stale = build_outputs.differences(build_outputs.runnable(page), outputs)

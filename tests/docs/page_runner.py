@@ -1,0 +1,104 @@
+"""Runs the programs of documentation pages in forks of one process that has the models and frameworks loaded.
+
+A page in a process of its own spends most of its time on imports and on loading models. Here the parent process
+does that once. Each page still gets its own process, folder, output and exit code.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import runpy
+import subprocess
+import sys
+import traceback
+import warnings
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+from tools import build_outputs
+
+ROOT = Path(__file__).resolve().parents[2]
+TIMEOUT_S = 120
+SLOW_IMPORTS = ("langchain_core", "langgraph", "llama_index.core", "haystack", "pydantic_ai", "dspy", "lancedb")
+"""Loaded by the parent process before the first page that mentions them."""
+
+
+def run_page(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run the page's program in that folder, with warnings as errors."""
+    script = folder / f"page_{page.stem.replace('-', '_')}.py"
+    code = build_outputs.program(page.read_text(encoding="utf-8"))
+    script.write_text(code, encoding="utf-8")
+    parent = start_parent()
+    assert parent.stdin is not None
+    assert parent.stdout is not None
+    imports = [name for name in SLOW_IMPORTS if name.partition(".")[0] in code]
+    parent.stdin.write(json.dumps({"script": str(script), "imports": imports}) + "\n")
+    parent.stdin.flush()
+    answer = parent.stdout.readline()
+    stdout, stderr = ((folder / name).read_text(encoding="utf-8") for name in ("stdout.txt", "stderr.txt"))
+    return subprocess.CompletedProcess([str(script)], int(answer or 1), stdout, stderr)
+
+
+@cache
+def start_parent() -> subprocess.Popen[str]:
+    """Start the process that forks for each page; it ends with this one."""
+    environment = {**os.environ, "PYTHONUTF8": "1", "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.docs.page_runner"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=environment,
+    )
+    atexit.register(process.communicate)
+    return process
+
+
+def serve_pages() -> None:
+    """Fork for every line of stdin, and write the exit code of the fork to stdout."""
+    import resift
+
+    resift.rerank("warm up", ["load the cross-encoder"])
+    for line in sys.stdin:
+        task = json.loads(line)
+        for name in task["imports"]:
+            try:
+                import_module(name)
+            except ImportError:
+                continue  # the page says so itself
+        child = os.fork()
+        if child == 0:
+            run_script(Path(task["script"]))
+        _, status = os.waitpid(child, 0)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        sys.stdout.flush()
+
+
+def run_script(script: Path) -> None:
+    """Run the script as the main program of this fork, and end it without the parent's clean-up."""
+    os.chdir(script.parent)
+    for number, name, mode in ((0, os.devnull, os.O_RDONLY), (1, "stdout.txt", 0), (2, "stderr.txt", 0)):
+        opened = os.open(name, mode or os.O_WRONLY | os.O_CREAT)
+        os.dup2(opened, number)
+    sys.argv = [script.name]
+    sys.path[0] = str(script.parent)
+    warnings.simplefilter("error")
+    code = 0
+    try:
+        runpy.run_path(script.name, run_name="__main__")
+    except SystemExit as exc:
+        code = exc.code if isinstance(exc.code, int) else int(exc.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    serve_pages()
