@@ -1,6 +1,6 @@
 """Runs the programs of documentation pages in forks of one process that has the models and frameworks loaded.
 
-A page in a process of its own spends most of its time on imports and on loading models. Here the parent process
+A page in a process of its own spends most of its time on imports and on loading models. The parent process
 does that once. Each page still gets its own process, folder, output and exit code.
 """
 
@@ -9,10 +9,11 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import re
 import runpy
+import signal
 import subprocess
 import sys
-import traceback
 import warnings
 from functools import cache
 from importlib import import_module
@@ -21,15 +22,23 @@ from pathlib import Path
 from tools import build_outputs
 
 ROOT = Path(__file__).resolve().parents[2]
-TIMEOUT_S = 120
-SLOW_IMPORTS = ("langchain_core", "langgraph", "llama_index.core", "haystack", "pydantic_ai", "dspy", "lancedb")
+TIMEOUT_S = 180
+SLOW_IMPORTS = (
+    "langchain_core",
+    "langgraph",
+    "llama_index.core",
+    "haystack",
+    "pydantic_ai",
+    "dspy",
+    "lancedb",
+)
 """Loaded by the parent process before the first page that mentions them."""
 
 
 def run_page(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run the page's program in that folder, with warnings as errors."""
-    script = folder / f"page_{page.stem.replace('-', '_')}.py"
-    code = build_outputs.program(page.read_text(encoding="utf-8"))
+    script = folder / f"page_{re.sub(r'[^a-zA-Z0-9]', '_', page.stem)}.py"
+    code = build_outputs.program(build_outputs.runnable(page))
     script.write_text(code, encoding="utf-8")
     parent = start_parent()
     assert parent.stdin is not None
@@ -45,7 +54,7 @@ def run_page(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
 @cache
 def start_parent() -> subprocess.Popen[str]:
     """Start the process that forks for each page; it ends with this one."""
-    environment = {**os.environ, "PYTHONUTF8": "1", "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONUTF8": "1", "COLUMNS": "100", "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.docs.page_runner"],
         stdin=subprocess.PIPE,
@@ -79,7 +88,8 @@ def serve_pages() -> None:
 
 
 def run_script(script: Path) -> None:
-    """Run the script as the main program of this fork, and end it without the parent's clean-up."""
+    """Run the script as the main program of this fork, and end the fork."""
+    signal.alarm(TIMEOUT_S)
     os.chdir(script.parent)
     for number, name, mode in ((0, os.devnull, os.O_RDONLY), (1, "stdout.txt", 0), (2, "stderr.txt", 0)):
         opened = os.open(name, mode or os.O_WRONLY | os.O_CREAT)
@@ -87,17 +97,8 @@ def run_script(script: Path) -> None:
     sys.argv = [script.name]
     sys.path[0] = str(script.parent)
     warnings.simplefilter("error")
-    code = 0
-    try:
-        runpy.run_path(script.name, run_name="__main__")
-    except SystemExit as exc:
-        code = exc.code if isinstance(exc.code, int) else int(exc.code is not None)
-    except BaseException:
-        traceback.print_exc()
-        code = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    runpy.run_path(script.name, run_name="__main__")
+    sys.exit()
 
 
 if __name__ == "__main__":
