@@ -124,22 +124,25 @@ def test_a_record_has_the_same_text_everywhere(tmp_path, record, text, fields):
     assert set(everywhere(record, tmp_path).values()) == {text}
 
 
-@pytest.mark.parametrize(("record", "text", "fields"), SHAPES)
 @pytest.mark.slow
-def test_tables_are_read_like_records(tmp_path, record, text, fields):
-    row = {"id": "a", **record}
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
+def test_tables_are_read_like_records(tmp_path, suffix):
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
-    for suffix, delimiter in ((".csv", ","), (".tsv", "\t")):
-        with (tmp_path / f"a{suffix}").open("w", newline="") as file:
+    for number, (record, _, _) in enumerate(SHAPES):
+        row, path = {"id": f"a{number}", **record}, tmp_path / f"{number:03}{suffix}"
+        if suffix == ".parquet":
+            parquet.write_table(pyarrow.Table.from_pylist([row]), path)
+            continue
+        with path.open("w", newline="") as file:
+            delimiter = "," if suffix == ".csv" else "\t"
             csv.writer(file, delimiter=delimiter).writerows([list(row), list(row.values())])
-    parquet.write_table(pyarrow.Table.from_pylist([row]), tmp_path / "a.parquet")
-    for suffix in (".csv", ".tsv", ".parquet"):
-        with Index(tmp_path / f"{suffix}.db", text_only=True, rerank=False) as index:
-            report = index.add_files(tmp_path / f"a{suffix}")
-            assert index.get("a")[0].text == text
-            assert report.text_fields == fields
-            assert report.files[0].text_fields == fields
+    with Index(tmp_path / "index.db", text_only=True, rerank=False) as index:
+        report = index.add_files(sorted(tmp_path.glob(f"*{suffix}")))
+        read = {Path(file.path).name: file.text_fields for file in report.files}
+        for number, (_, text, fields) in enumerate(SHAPES):
+            assert index.get(f"a{number}")[0].text == text
+            assert read[f"{number:03}{suffix}"] == fields
 
 
 NAMES = (

@@ -418,6 +418,7 @@ def test_a_signal_before_the_server_is_ready_is_a_clean_end(delay_s):
 
 
 @pytest.mark.real_model
+@pytest.mark.hardening
 def test_workers_end_with_their_supervisor():
     """A killed supervisor leaves no process behind that keeps the port."""
     server = real("--workers", "2", "--any-model", "--embedder", "none")
