@@ -26,14 +26,11 @@ from tools.console_blocks import is_run, split_commands
 ROOT = Path(__file__).resolve().parent.parent
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MARK = "\x01"
-NUMBER = re.compile(r"\d+(\.\d+)?(e-?\d+)?")
+NUMBER = re.compile(r"\d+(\.\d+)?(e-?\d+)?|[█▏▎▍▌▋▊▉]+")
 SPACES = re.compile(r"(?<=\S) {2,}|[─-]{3,}")
 ANY_LINES = "…"
 CONSOLE_LATER: frozenset[str] = frozenset(
     {
-        "README.md",
-        "docs/guides/connect/files.md",
-        "docs/guides/connect/knowledge-graph.md",
         "docs/guides/improve/measure.md",
         "docs/guides/improve/tune.md",
         "docs/guides/rank/local-rerankers.md",
@@ -43,11 +40,6 @@ CONSOLE_LATER: frozenset[str] = frozenset(
         "docs/guides/run/pipeline-files.md",
         "docs/guides/run/server.md",
         "docs/guides/understand/read-an-explanation.md",
-        "docs/integrations/dify.md",
-        "docs/integrations/litellm.md",
-        "docs/integrations/mcp.md",
-        "docs/integrations/open-webui.md",
-        "docs/migrate/tei.md",
     }
 )
 """Pages whose console blocks do not run yet."""
@@ -92,7 +84,7 @@ def run(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
         check=False,
         timeout=180,
         # Some pages use the fake providers of tests/.
-        env={**os.environ, "PYTHONUTF8": "1", "COLUMNS": "100", "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONUTF8": "1", "COLUMNS": "100", "NO_COLOR": "1", "PYTHONPATH": str(ROOT)},
     )
 
 

@@ -126,16 +126,23 @@ def _run(command: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+class _Screen(io.StringIO):
+    """Output as in a terminal, so that commands print for people."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 def _run_here(arguments: list[str]) -> tuple[int, str]:
     from resift.cli.main import main
 
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+    output, errors = _Screen(), io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
         try:
             code = main(arguments)
         except SystemExit as exit_:
             code = exit_.code if isinstance(exit_.code, int) else int(exit_.code is not None)
-    return int(code or 0), output.getvalue()
+    return int(code or 0), errors.getvalue() + output.getvalue()
 
 
 def _expand(arguments: list[str]) -> list[str]:
@@ -147,12 +154,12 @@ def _expand(arguments: list[str]) -> list[str]:
 
 
 def _serve(command: str) -> None:
-    """Start a server on a free port; it ends with the page."""
+    """Start a server on a free port of this machine; it ends with the page."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     asked = re.search(r"--port (\d+)", command)
-    arguments = shlex.split(re.sub(r" --port \d+|\s*&$", "", command))[1:]
+    arguments = shlex.split(re.sub(r" --(?:port|host) \S+|\s*&$", "", command))[1:]
     process = subprocess.Popen(  # noqa: S603 - the project's own pages
         [sys.executable, "-m", "resift.cli.main", *arguments, "--port", port],
         stdout=subprocess.DEVNULL,

@@ -3,7 +3,7 @@
 The weights in evidence.py were fitted on the development half and on the shipped sample, never on the
 held-out half. The normal suite asks twelve questions; `python -m tests.hardening --tests` asks all 120, and
 `python -m benchmarks.agent --only answerability` writes the figures of the page
-`docs/guides/connect/knowledge-graph.md`.
+`research/agent.md`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 `Question` compares the words of a question with a sentence: topic, predicate, numbers and type of answer.
 `answer_probability` combines this with the score of a model. `measure_evidence` checks whole rankings.
 The limits and weights belong to the bundled models (fitted as described in
-docs/guides/connect/knowledge-graph.md).
+research/agent.md).
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ def _query_terms(word: str) -> tuple[str, ...]:
 
 
 # Logistic regression: the bias, then the weights of the features in `answer_probability`. Fitted with the
-# bundled models on the development questions (docs/guides/connect/knowledge-graph.md).
+# bundled models on the development questions (research/agent.md).
 _WEIGHTS = {
     CROSS_ENCODER: (-0.98, 0.20, 0.25, -2.23, 0.0, -4.31, -1.63, -3.25),
     VECTORS: (-7.09, 13.2, 0.0, -2.84, -0.51, -1.43, -1.24, -2.04),
