@@ -78,7 +78,6 @@ GONE = Path("/nonexistent/folder/file.db")
         lambda: Pack.open(GONE),
         lambda: KnowledgeGraphAgent(GONE).query("q"),
         lambda: HostedReranker("cohere", api_key_file=GONE),
-        lambda: LateInteractionReranker().restore(GONE),
         lambda: LadybugGraphStore(GONE).query("MATCH (n) RETURN n", k=1),
         lambda: resift.Embedder(folder=GONE.parent).embed(["text"], kind="query"),
         lambda: ZeroShotReranker(folder=GONE.parent).score("capital", [HIT], deadline=Deadline.after(None)),

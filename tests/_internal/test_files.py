@@ -75,52 +75,6 @@ def test_a_full_disk_keeps_the_previous_file(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-@pytest.mark.slow
-def test_a_vector_cache_on_a_full_disk_keeps_the_previous_file(tmp_path):
-    """`VectorCache.save` is atomic: the vectors saved before still load."""
-    from resift.rerankers.late_interaction import VectorCache
-
-    path = tmp_path / "vectors.npz"
-    cache = VectorCache(64, model="m")
-    cache.put("one", np.zeros((2, 4), dtype=np.float32))
-    cache.save(path)
-    cache.put("two", np.ones((500, 100), dtype=np.float32))
-    full_disk(lambda: cache.save(path))
-    assert VectorCache(64, model="m").load(path) == 1
-    cache.save(path)
-    assert VectorCache(64, model="m").load(path) == 2
-
-
-@pytest.mark.slow
-def test_damaged_vector_files_raise_an_error_with_their_name(tmp_path):
-    """A truncated file, or one with a changed byte, loads unchanged or raises an error with its name."""
-    from resift.rerankers.late_interaction import VectorCache
-
-    path = tmp_path / "vectors.npz"
-    cache = VectorCache(64, model="m")
-    cache.put("one", np.arange(12, dtype=np.float32).reshape(3, 4))
-    cache.save(path)
-    data = path.read_bytes()
-    for i in range(0, len(data), 7):
-        for damaged in (data[:i], data[:i] + bytes([data[i] ^ 0x41]) + data[i + 1 :]):
-            path.write_bytes(damaged)
-            assert load_or_error(path) in (cache.get("one").tolist(), "error")
-
-
-def load_or_error(path):
-    """Return the vectors that a new cache loads, or "error" if it raises an error with the file's name."""
-    from resift.errors import DataFormatError
-    from resift.rerankers.late_interaction import VectorCache
-
-    cache = VectorCache(64, model="m")
-    try:
-        cache.load(path)
-    except DataFormatError as exc:
-        return "error" if path.name in str(exc) else str(exc)
-    return cache.get("one").tolist()
-
-
 def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
     """Otherwise root could replace /dev/null by a file."""
     pipe = tmp_path / "pipe"

@@ -302,8 +302,6 @@ def _model_entry_points(folder: Path) -> list[EntryPoint]:
         EntryPoint("ZeroShotReranker", ZeroShotReranker, {"model_name": "cross-encoder/nli-deberta-v3-xsmall", "hypothesis": "It is about {}.", "folder": None}),
         EntryPoint("LateInteractionReranker", LateInteractionReranker, {"model_name": "answerdotai/answerai-colbert-small-v1", "folder": None, "max_windows": 2, "cache_mb": 1.0}),
         EntryPoint("LateInteractionReranker.encode_documents", late.encode_documents, {"texts": ["a text"]}),
-        EntryPoint("LateInteractionReranker.save", _inside(late.save, "path", folder), {"path": folder / "vectors.npz"}),
-        EntryPoint("LateInteractionReranker.restore", late.restore, {"path": folder / "none.npz"}),
     ]  # fmt: skip
 
 

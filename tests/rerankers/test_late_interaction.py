@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resift.deadline import Deadline
-from resift.errors import DataFormatError
 from resift.protocols import Reranker, Scorer
 from resift.rerankers.late_interaction import LateInteractionReranker, VectorCache, max_sim
 from resift.types import Hit
@@ -51,26 +50,13 @@ def test_vectors_have_unit_length_and_include_the_markers(reranker):
     assert vectors[2].shape == (3, 384)
 
 
-def test_scores_are_the_same_from_cached_and_saved_vectors(reranker, tmp_path):
+def test_scores_are_the_same_from_cached_vectors(reranker):
     first = list(score(reranker).values)
     assert list(score(reranker).values) == first
-    reranker.save(tmp_path / "vectors.npz")
-    other = LateInteractionReranker()
-    assert other.restore(tmp_path / "vectors.npz") == len(reranker.vectors)
-    assert list(score(other).values) == first
-
-
-def test_files_of_other_models_and_other_formats_are_refused(tmp_path):
-    VectorCache(1, model="another").save(tmp_path / "other.npz")
-    (tmp_path / "text.npz").write_text("no vectors")
-    np.savez(tmp_path / "pickled.npz", head=np.array([{"format": "x"}], dtype=object))
-    for name in ("other", "text", "pickled", "absent"):
-        with pytest.raises(DataFormatError):
-            LateInteractionReranker().restore(tmp_path / f"{name}.npz")
 
 
 def test_the_least_recently_used_vectors_are_dropped_first():
-    cache = VectorCache(0.003, model="m")
+    cache = VectorCache(0.003)
     block = np.zeros((1, 256), dtype=np.float32)  # 1,024 bytes
     cache.put("a", block)
     cache.put("b", block)

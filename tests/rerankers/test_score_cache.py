@@ -194,19 +194,3 @@ def test_threads_share_one_cache(cache):
 
     with ThreadPoolExecutor(4) as workers:
         assert list(workers.map(work, range(0, 80, 20))) == [20] * 4
-
-
-def test_a_damaged_score_in_a_file_counts_as_missing(tmp_path):
-    """A bit changed in a score, or a score under another key, is asked for again and never handed out."""
-    store = SQLiteScores(tmp_path / "scores.db")
-    store.put_many({b"a" * 32: 0.25, b"b" * 32: 0.5})
-    with store._connection() as db:
-        ((held,),) = db.execute("SELECT score FROM scores WHERE key = ?", (b"a" * 32,)).fetchall()
-        changed = bytes([held[0] ^ 1]) + held[1:]
-        db.execute("UPDATE scores SET score = ? WHERE key = ?", (changed, b"a" * 32))
-    assert store.get_many([b"a" * 32, b"b" * 32]) == {b"b" * 32: 0.5}
-    with store._connection() as db:
-        db.execute("UPDATE scores SET score = ? WHERE key = ?", (held, b"b" * 32))
-        db.execute("UPDATE scores SET score = 0.75 WHERE key = ?", (b"a" * 32,))
-    assert store.get_many([b"a" * 32, b"b" * 32]) == {}
-    store.close()

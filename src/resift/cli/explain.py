@@ -69,25 +69,7 @@ def _read_ranking(file: str, line: int) -> tuple[Ranking, str]:
     name = "stdin" if file == "-" else file
     content = read_input(file, max_bytes=MAX_BYTES)
     refuse_index(content, name, "a ranking as JSON, from: resift search … --store INDEX --explain --json")
-    data = _parse_object(decode(content, file=name).text, name, line)
-    ranking = data.get("ranking", data)
-    if not isinstance(ranking, dict) or not isinstance(ranking.get("hits"), list):
-        raise DataFormatError('not a ranking: there is no list of "hits"', file=name)
-    query = data.get("query") or data.get("question") or ""
-    try:
-        result = Ranking.from_dict(ranking)
-        if "cut" not in ranking:
-            # Short JSON leaves out the dropped candidates, but the trace has their ids.
-            kept = set(result.ids)
-            ids = [id for record in result.trace for id in record.dropped if id not in kept]
-            result = replace(result, cut=tuple(Hit(id) for id in dict.fromkeys(ids)))
-    except (InputError, TypeError, AttributeError, ValueError) as exc:
-        raise DataFormatError(f"not a ranking: {exc}", file=name) from exc
-    return result, query if isinstance(query, str) else ""
-
-
-def _parse_object(text: str, name: str, line: int) -> JsonObject:
-    """Return the JSON object of a file, or of one line of JSONL."""
+    text = decode(content, file=name).text
     lines = [part for part in text.split("\n") if part.strip()]
     if not lines:
         raise DataFormatError("the file is empty; expected a ranking as JSON", file=name)
@@ -105,7 +87,20 @@ def _parse_object(text: str, name: str, line: int) -> JsonObject:
             raise DataFormatError("not JSON; expected a ranking as JSON", file=name) from None
     if not isinstance(data, dict):
         raise DataFormatError('not a ranking: expected an object with "hits"', file=name)
-    return data
+    ranking = data.get("ranking", data)
+    if not isinstance(ranking, dict) or not isinstance(ranking.get("hits"), list):
+        raise DataFormatError('not a ranking: there is no list of "hits"', file=name)
+    query = data.get("query") or data.get("question") or ""
+    try:
+        result = Ranking.from_dict(ranking)
+        if "cut" not in ranking:
+            # Short JSON leaves out the dropped candidates, but the trace has their ids.
+            kept = set(result.ids)
+            ids = [id for record in result.trace for id in record.dropped if id not in kept]
+            result = replace(result, cut=tuple(Hit(id) for id in dict.fromkeys(ids)))
+    except (InputError, TypeError, AttributeError, ValueError) as exc:
+        raise DataFormatError(f"not a ranking: {exc}", file=name) from exc
+    return result, query if isinstance(query, str) else ""
 
 
 def _explanation_data(explanation: Explanation) -> JsonObject:

@@ -173,7 +173,15 @@ def _print_hits(ranking: Ranking, scores: DisplayScores, query: str, args: argpa
     for rank, (hit, score) in enumerate(zip(ranking, scores, strict=True), start=1):
         if rank > 1:
             print_text()
-        _print_title(rank, hit, score, bars=score_scale(args) != "raw")
+        bars = score_scale(args) != "raw"
+        text = "–" if score is None else f"{score:.2f}" if bars else f"{score:.3g}"
+        tail = f"{text:>7}"
+        if bars and width() >= 60:
+            tail = f"{bar(score or 0.0, 1.0, _BAR_COLUMNS)} {tail}"
+        room = width() - len(_MARGIN) - display_width(tail)
+        title = short_id(_title(hit), room - 1)
+        gap = " " * max(1, room - display_width(title))
+        print_text(f"{rank:>2} {style(title, 'bold')}{gap}{style(tail, 'cyan')}")
         place = _place(hit)
         if place:
             _print_dim(place)
@@ -194,18 +202,6 @@ def _title(hit: Hit) -> str:
     title, heading = (str(hit.metadata.get(key) or "").strip() for key in ("title", "heading"))
     path = str(hit.metadata.get("path") or "")
     return " › ".join(part for part in (title, heading) if part) or path.rpartition("/")[2] or hit.id
-
-
-def _print_title(rank: int, hit: Hit, score: float | None, *, bars: bool) -> None:
-    """Print rank and title on the left, bar and score on the right; only scores from 0 to 1 have a bar."""
-    text = "–" if score is None else f"{score:.2f}" if bars else f"{score:.3g}"
-    tail = f"{text:>7}"
-    if bars and width() >= 60:
-        tail = f"{bar(score or 0.0, 1.0, _BAR_COLUMNS)} {tail}"
-    room = width() - len(_MARGIN) - display_width(tail)
-    title = short_id(_title(hit), room - 1)
-    gap = " " * max(1, room - display_width(title))
-    print_text(f"{rank:>2} {style(title, 'bold')}{gap}{style(tail, 'cyan')}")
 
 
 def _place(hit: Hit) -> str:

@@ -17,7 +17,6 @@ from resift.cli.terminal import print_note
 from resift.errors import InputError
 
 if TYPE_CHECKING:
-    from resift.server.keys import Keys
     from resift.server.options import ListenOptions, ServerOptions
 
 EXAMPLES = """\
@@ -143,9 +142,30 @@ def run_serve(args: argparse.Namespace) -> int:
 
         make_app = app_with_mcp
     options, listening = server_options(args), listening_options(args)
-    keys = _check_options(options)
+    from resift.config import load_yaml
+    from resift.models.registry import check_kind
+    from resift.server.keys import Keys
+    from resift.stores.sqlite import SQLiteStore
+
+    for model in (options.model, *options.more_models):
+        check_kind(model, "cross-encoder")
+    if options.embedder is not None:
+        check_kind(options.embedder, "bi-encoder")
+    for file in options.stores:
+        SQLiteStore(file, read_only=True).release()
+    if options.pipeline is not None:
+        load_yaml(options.pipeline)
+    keys = Keys(file=options.key_file, env=options.key_env)
     listener = _listen(listening)
-    _print_address(listening, listener.getsockname()[1], needs_key=keys.needed)
+    port = listener.getsockname()[1]
+    scheme = "https" if listening.tls else "http"
+    host = f"[{listening.host}]" if ":" in listening.host else listening.host
+    access = "API key required" if keys.needed else "no API key required"
+    print_note(f"Resift is at {scheme}://{host}:{port} ({access}). Press Ctrl-C to stop.")
+    is_local = listening.host.startswith("127.") or listening.host in ("localhost", "::1")
+    if not keys.needed and not is_local:
+        print_note("Everybody who can reach this address can use it. Require keys with: --api-key-file FILE")
+    sys.stderr.flush()
     return serve(options, listening, listener=listener, make_app=make_app)
 
 
@@ -202,24 +222,6 @@ def listening_options(args: argparse.Namespace) -> ListenOptions:
     )
 
 
-def _check_options(options: ServerOptions) -> Keys:
-    """Report mistakes before the server listens; slower checks run while it starts."""
-    from resift.config import load_yaml
-    from resift.models.registry import check_kind
-    from resift.server.keys import Keys
-    from resift.stores.sqlite import SQLiteStore
-
-    for model in (options.model, *options.more_models):
-        check_kind(model, "cross-encoder")
-    if options.embedder is not None:
-        check_kind(options.embedder, "bi-encoder")
-    for file in options.stores:
-        SQLiteStore(file, read_only=True).release()
-    if options.pipeline is not None:
-        load_yaml(options.pipeline)
-    return Keys(file=options.key_file, env=options.key_env)
-
-
 def _listen(listening: ListenOptions) -> socket.socket:
     from resift.server.running import bind_socket
 
@@ -233,17 +235,6 @@ def _listen(listening: ListenOptions) -> socket.socket:
         option = "--host" if exc.errno == errno.EADDRNOTAVAIL else "--port"
         reason = f"{listening.host}:{listening.port}: {exc.strerror or exc}"
         raise InputError(f"Cannot listen on {reason}. Choose another {option}.") from exc
-
-
-def _print_address(listening: ListenOptions, port: int, *, needs_key: bool) -> None:
-    scheme = "https" if listening.tls else "http"
-    host = f"[{listening.host}]" if ":" in listening.host else listening.host
-    access = "API key required" if needs_key else "no API key required"
-    print_note(f"Resift is at {scheme}://{host}:{port} ({access}). Press Ctrl-C to stop.")
-    is_local = listening.host.startswith("127.") or listening.host in ("localhost", "::1")
-    if not needs_key and not is_local:
-        print_note("Everybody who can reach this address can use it. Require keys with: --api-key-file FILE")
-    sys.stderr.flush()
 
 
 def configure_mcp(parser: argparse.ArgumentParser) -> None:

@@ -255,7 +255,10 @@ def _fit_clicks(args: argparse.Namespace) -> int:
     if args.json:
         print_json({**asdict(fitted), "best": fitted.best.plain(), "adopt": adopt})
     else:
-        _print_fitted(fitted)
+        print_text(f"{fitted.questions} queries, {fitted.good} hits rated good, {fitted.bad} bad")
+        if fitted.error:
+            print_text(f"gain on held-out queries: {fitted.gain:+.3f} ± {fitted.error:.3f}")
+        _print_weights(fitted)
     _write_yaml(args, fitted.best, recording.header, adopt=adopt)
     return 0
 
@@ -304,13 +307,6 @@ def _print_click_log(fitted: ClickLogFit, labels: ClickLabels) -> None:
         f"gain on {fitted.held_out} held-out queries: {fitted.gain:+.3f} ({low:+.3f} to {high:+.3f}), "
         f"p = {fitted.p:.4f}"
     )
-    _print_weights(fitted)
-
-
-def _print_fitted(fitted: ClickFit) -> None:
-    print_text(f"{fitted.questions} queries, {fitted.good} hits rated good, {fitted.bad} bad")
-    if fitted.error:
-        print_text(f"gain on held-out queries: {fitted.gain:+.3f} ± {fitted.error:.3f}")
     _print_weights(fitted)
 
 

@@ -114,28 +114,25 @@ class _NodeReader:
         if node.tag not in _PLAIN_TAGS:
             raise self._error(f"The tag {node.tag!r} is not allowed; write plain values only.", line)
         if isinstance(node, yaml.MappingNode):
-            return self._read_mapping(node, line, depth)
+            mapping = YamlNode({}, line)
+            for key_node, value_node in node.value:
+                key_line = key_node.start_mark.line + 1
+                if key_node.tag == _MERGE_TAG:
+                    raise self._error("Merge keys (<<) are not supported; write the keys out.", key_line)
+                if not isinstance(key_node, yaml.ScalarNode) or key_node.tag != "tag:yaml.org,2002:str":
+                    raise self._error("A key must be text; put it in quotes.", key_line)
+                key = str(key_node.value)
+                if key in mapping.value:
+                    first = mapping.key_lines[key]
+                    raise self._error(
+                        f"The key {key!r} is here twice, first in line {first}; keep one.", key_line
+                    )
+                mapping.key_lines[key] = key_line
+                mapping.value[key] = self.read(value_node, depth + 1)
+            return mapping
         if isinstance(node, yaml.SequenceNode):
             return YamlNode([self.read(child, depth + 1) for child in node.value], line)
         return YamlNode(self.scalars.construct_object(node), line)
-
-    def _read_mapping(self, node: yaml.MappingNode, line: int, depth: int) -> YamlNode:
-        mapping = YamlNode({}, line)
-        for key_node, value_node in node.value:
-            key_line = key_node.start_mark.line + 1
-            if key_node.tag == _MERGE_TAG:
-                raise self._error("Merge keys (<<) are not supported; write the keys out.", key_line)
-            if not isinstance(key_node, yaml.ScalarNode) or key_node.tag != "tag:yaml.org,2002:str":
-                raise self._error("A key must be text; put it in quotes.", key_line)
-            key = str(key_node.value)
-            if key in mapping.value:
-                first = mapping.key_lines[key]
-                raise self._error(
-                    f"The key {key!r} is here twice, first in line {first}; keep one.", key_line
-                )
-            mapping.key_lines[key] = key_line
-            mapping.value[key] = self.read(value_node, depth + 1)
-        return mapping
 
     def _error(self, message: str, line: int) -> ConfigError:
         return ConfigError(message, file=self.file, line=line)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal, NamedTuple, TypedDict
@@ -176,7 +176,11 @@ def chunks(text: str, size: ChunkSize = ChunkSize()) -> list[str]:  # noqa: B008
         found.append(text[units[start].start : units[end - 1].end].strip())
         if end == len(units):
             break
-        start = _next_start(units, start, end, size.overlap)
+        shared, next_start = 0, end
+        while next_start - 1 > start and shared + units[next_start - 1].words <= size.overlap:
+            next_start -= 1
+            shared += units[next_start].words
+        start = next_start
     return [chunk for chunk in found if chunk]
 
 
@@ -212,15 +216,6 @@ def _split_unit(text: str, unit: _Unit, max_words: int) -> list[_Unit]:
         _Unit(start, end, min(max_words, unit.words - number * max_words))
         for number, (start, end) in enumerate(pairwise(cuts))
     ]
-
-
-def _next_start(units: Sequence[_Unit], start: int, end: int, overlap: int) -> int:
-    """Return where the next chunk begins: at most `overlap` words before `end`, and after `start`."""
-    shared, next_start = 0, end
-    while next_start - 1 > start and shared + units[next_start - 1].words <= overlap:
-        next_start -= 1
-        shared += units[next_start].words
-    return next_start
 
 
 def _repeated_metadata(metadata: Metadata) -> dict[str, object]:

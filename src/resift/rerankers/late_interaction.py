@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import threading
-import zipfile
-import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,10 +17,8 @@ from pathlib import Path
 from typing import Literal
 
 from resift._internal.arrays import Array, np
-from resift._internal.files import atomic_file
 from resift._internal.forking import ForkSafeLock
 from resift.deadline import Deadline
-from resift.errors import DataFormatError
 from resift.models.engine import Task, shared_engine
 from resift.models.loading import Lazy, Model, ModelFolder, load, model_option
 from resift.models.pairs import MAX_WINDOWS, Progress, report_progress
@@ -31,7 +26,7 @@ from resift.models.registry import check_kind
 from resift.models.tokenizer import check_language, replace_surrogates, split_windows
 from resift.rerankers.rescore import FusesThenScores
 from resift.types import Hit, Scores
-from resift.validation import check_arguments, check_number, check_path
+from resift.validation import check_arguments, check_number
 
 DEFAULT_MODEL = "answerdotai/answerai-colbert-small-v1"
 
@@ -44,7 +39,7 @@ class LateInteractionOptions(ModelFolder):
 
 
 class LateInteractionReranker(FusesThenScores):
-    """Orders hits by MaxSim. Documents seen before are not encoded again; `save` stores their vectors.
+    """Orders hits by MaxSim. Documents seen before are not encoded again.
 
     The model is loaded on first use. Raises ValueError for a model that is not allowed.
     """
@@ -70,7 +65,7 @@ class LateInteractionReranker(FusesThenScores):
         self.on_progress = on_progress
         self.info = spec.scorer_info(self.name)
         self.revision = f"{spec.revision} {max_windows}"
-        self.vectors = VectorCache(cache_mb, model=f"{spec.id}@{spec.model_digest[:16]}")
+        self.vectors = VectorCache(cache_mb)
         self._max_windows = max_windows
         self._encoder = Lazy(
             lambda: TokenEncoder(
@@ -121,14 +116,6 @@ class LateInteractionReranker(FusesThenScores):
         tasks: list[Task] = [partial(encode, text) for text in dict.fromkeys(texts)]
         shared_engine().submit(tasks).future.result()
         return [vectors[text] for text in texts]
-
-    def save(self, path: Path | str) -> None:
-        """Write all cached document vectors to one .npz file."""
-        self.vectors.save(check_path(path, "path"))
-
-    def restore(self, path: Path | str) -> int:
-        """Add the document vectors of a file to the cache and return their number; refuses other models'."""
-        return self.vectors.load(check_path(path, "path"))
 
     def _compare(self, encoder: TokenEncoder, call: _Call, text: str) -> None:
         vectors = self._encode_document(encoder, text, give_up=lambda: call.deadline.expired)
@@ -201,15 +188,11 @@ class TokenEncoder:
         return vectors / np.maximum(lengths, 1e-12)
 
 
-_FORMAT = "resift token vectors 1"
-
-
 class VectorCache:
     """Document vectors by text; the least recently used are dropped first. Safe to share between threads."""
 
-    def __init__(self, limit_mb: float, *, model: str) -> None:
+    def __init__(self, limit_mb: float) -> None:
         self._limit_bytes = int(limit_mb * 1_000_000)
-        self._model = model
         self._size_bytes = 0
         self._vectors: OrderedDict[str, Array] = OrderedDict()
         self._lock = ForkSafeLock()
@@ -227,44 +210,7 @@ class VectorCache:
 
     def put(self, text: str, vectors: Array) -> None:
         """Cache a text's vectors."""
-        self._put(_digest(text), vectors)
-
-    def save(self, path: Path | str) -> None:
-        """Write all vectors to one .npz file; it contains digests instead of texts."""
-        with self._lock:
-            vectors = dict(self._vectors)
-        head = {"format": _FORMAT, "model": self._model, "keys": list(vectors)}
-        head_bytes = np.frombuffer(json.dumps(head).encode(), dtype=np.uint8)
-        with atomic_file(path) as file:
-            arrays = {f"v{i}": array for i, array in enumerate(vectors.values())}
-            np.savez(file, allow_pickle=False, head=head_bytes, **arrays)
-
-    def load(self, path: Path | str) -> int:
-        """Add the vectors of a file that `save` wrote and return their number; never unpickles."""
-        try:
-            # Opened here, because numpy leaves a damaged file open.
-            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as stored:
-                head = json.loads(stored["head"].tobytes())
-                entries = [(key, stored[f"v{i}"]) for i, key in enumerate(head["keys"])]
-        except (
-            OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error,
-        ) as exc:  # fmt: skip
-            raise DataFormatError(
-                f"not a file of token vectors: {type(exc).__name__}", file=str(path)
-            ) from exc
-        if head.get("format") != _FORMAT or head.get("model") != self._model:
-            actual = f"{head.get('format')!r} of {head.get('model')!r}"
-            raise DataFormatError(
-                f"contains {actual}; needed: {_FORMAT!r} of {self._model!r}", file=str(path)
-            )
-        # MaxSim would silently broadcast over arrays of other shapes.
-        if any(array.ndim != 2 or array.dtype != "float32" for _, array in entries):
-            raise DataFormatError("contains arrays that are not float32 matrices", file=str(path))
-        for key, vectors in entries:
-            self._put(key, vectors)
-        return len(entries)
-
-    def _put(self, key: str, vectors: Array) -> None:
+        key = _digest(text)
         with self._lock:
             old = self._vectors.pop(key, None)
             self._size_bytes += vectors.nbytes - (old.nbytes if old is not None else 0)

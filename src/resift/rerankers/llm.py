@@ -5,7 +5,6 @@ The sliding window is that of Sun et al., "Is ChatGPT Good at Search?" (EMNLP 20
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import unicodedata
@@ -18,7 +17,7 @@ from resift.errors import ConfigError, DeadlineExceeded, InputError, ProviderBad
 from resift.rerankers.hosted.client import ChatClient, ConnectionOptions, Message, check_at_least
 from resift.rerankers.hosted.scorer import EndpointOptions
 from resift.rerankers.rescore import FusesThenScores
-from resift.types import Hit, JsonMapping, JsonValue, ScorerInfo, Scores
+from resift.types import Hit, JsonMapping, ScorerInfo, Scores
 from resift.validation import check_arguments, option
 
 
@@ -201,12 +200,10 @@ def to_one_line(text: str, limit: int) -> str:
 
 _THOUGHT = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)|\A.*</think(?:ing)?>", re.DOTALL)
 _FENCE = re.compile(r"```[a-zA-Z]*\n?(.*?)```", re.DOTALL)
-_CHAIN = re.compile(r"\[?\b\d{1,6}\b\]?(?:\s*>\s*\[?\b\d{1,6}\b\]?)+")
+_CHAIN = re.compile(r'\[?"?\b\d{1,6}\b"?\]?(?:\s*[>,]\s*\[?"?\b\d{1,6}\b"?\]?)+')
 _BRACKETED = re.compile(r"\[\s*(\d{1,6})\s*\]")
-_BARE_LIST = re.compile(r"\A\s*\d{1,6}(?:[\s,;.>)]+\d{1,6})*[\s.]*+")
-_ARRAY = re.compile(r"\[[^\[\]{}]*\]|\[\s*(?:\[[^\[\]]*\]\s*(?:,\s*)?)+\]|\[\s*(?:\{[^{}]*\}\s*(?:,\s*)?)+\]")
+_BARE_LIST = re.compile(r"\A\s*\d{1,6}(?:[\s;.)]+\d{1,6})*[\s.]*+")
 _NUMBER = re.compile(r"\d{1,6}")
-_ID_KEYS = ("id", "index", "number", "passage")
 _MAX_ANSWER_CHARS = 100_000
 
 
@@ -219,68 +216,20 @@ def read_order(text: str, count: int, *, finished: bool = True) -> tuple[int, ..
     if not finished:
         # The last number may have lost digits: 12 looks like 1.
         answer = answer.rstrip().rstrip("0123456789")
-    numbers: list[int] = []
+    numbers: list[str] = []
     for part in (*_FENCE.findall(answer), answer):
-        numbers = _read_json(part) or _read_chain(part, count) or _read_brackets_or_list(part)
+        # "[2] > [1] > [3]" or "[2, 1, 3]"; of several, the one that names most passages, the last of equals.
+        chains = [_NUMBER.findall(chain) for chain in reversed(_CHAIN.findall(part))]
+        numbers = max(chains, key=lambda chain: len(_known_positions(chain, count)), default=[])
+        # Prose is full of bare numbers, so they count only in an answer that has nothing else.
+        numbers = numbers or _BRACKETED.findall(part)
+        if not numbers and _BARE_LIST.fullmatch(part):
+            numbers = _NUMBER.findall(part)
         if numbers:
             break
-    named = list(dict.fromkeys(number - 1 for number in numbers if 1 <= number <= count))
-    if not named:
-        return None
-    return tuple(dict.fromkeys((*named, *range(count))))
+    positions = _known_positions(numbers, count)
+    return tuple(dict.fromkeys((*positions, *range(count)))) if positions else None
 
 
-def _read_json(text: str) -> list[int]:
-    """Read an answer that is JSON, otherwise the longest JSON array in it."""
-    answer = _parse_json(text)
-    if isinstance(answer, dict):
-        answer = max((value for value in answer.values() if isinstance(value, list)), key=len, default=None)
-    if isinstance(answer, list):
-        return _read_ids(answer)
-    arrays = [_read_ids(value) for value in map(_parse_json, _ARRAY.findall(text)) if isinstance(value, list)]
-    longest = max(arrays, key=len, default=[])
-    # [7] alone is a mention in prose, not a list.
-    return longest if len(longest) > 1 else []
-
-
-def _parse_json(text: str) -> JsonValue:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _read_ids(values: Iterable[JsonValue]) -> list[int]:
-    ids: list[int] = []
-    for item in values:
-        value = item
-        if isinstance(value, dict):
-            value = next((value[key] for key in _ID_KEYS if key in value), None)
-        if isinstance(value, list) and len(value) == 1:
-            value = value[0]  # [[2], [1]]
-        if isinstance(value, str):
-            digits = _NUMBER.search(value)
-            value = int(digits[0]) if digits else None
-        if isinstance(value, int) and not isinstance(value, bool):
-            ids.append(value)
-    return ids
-
-
-def _read_chain(text: str, count: int) -> list[int]:
-    """Read "[2] > [1]"; of several chains the one that names most passages, the last of equals."""
-    best: list[int] = []
-    best_known = 0
-    for chain in _CHAIN.findall(text):
-        numbers = [int(digits) for digits in _NUMBER.findall(chain)]
-        known = len({number for number in numbers if 1 <= number <= count})
-        if known >= best_known:
-            best, best_known = numbers, known
-    return best
-
-
-def _read_brackets_or_list(text: str) -> list[int]:
-    """Read [2] [1]; bare numbers only from an answer that has nothing else, because prose is full of them."""
-    numbers = [int(digits) for digits in _BRACKETED.findall(text)]
-    if not numbers and _BARE_LIST.fullmatch(text):
-        numbers = [int(digits) for digits in _NUMBER.findall(text)]
-    return numbers
+def _known_positions(numbers: Iterable[str], count: int) -> list[int]:
+    return list(dict.fromkeys(int(number) - 1 for number in numbers if 1 <= int(number) <= count))

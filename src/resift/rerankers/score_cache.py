@@ -11,7 +11,6 @@ import logging
 import math
 import os
 import sqlite3
-import struct
 import time
 import weakref
 from collections import OrderedDict
@@ -20,7 +19,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, TypeVar, runtime_checkable
-from zlib import crc32
 
 from resift._internal.forking import ForkSafeLock
 from resift.deadline import Deadline
@@ -237,7 +235,7 @@ class SQLiteScores:
         _check_limits(max_items, ttl_s)
         self._path = str(path)
         self._max_items = max_items
-        self._ttl_s = math.inf if ttl_s is None else ttl_s
+        self._ttl_s = 1e15 if ttl_s is None else ttl_s
         self._wait_s = wait_s
         self._clock = clock
         self._lock = ForkSafeLock()
@@ -250,7 +248,7 @@ class SQLiteScores:
 
     def get_many(self, keys: Sequence[bytes]) -> dict[bytes, float]:
         """Return the scores that are known and fresh."""
-        oldest = self._clock() - self._ttl_s if math.isfinite(self._ttl_s) else -1e300
+        oldest = self._clock() - self._ttl_s
         scores: dict[bytes, float] = {}
         with self._connection() as db:
             for start in range(0, len(keys), _KEYS_PER_STATEMENT):
@@ -260,7 +258,7 @@ class SQLiteScores:
                     f"SELECT key, score FROM scores WHERE key IN ({marks}) AND at > ?",  # noqa: S608 - marks only
                     (*part, oldest),
                 )
-                scores.update((key, score) for key, data in rows if (score := _unpack(key, data)) is not None)
+                scores.update((key, score) for key, score in rows if isinstance(score, float))
         return scores
 
     def put_many(self, scores: Mapping[bytes, float]) -> None:
@@ -269,7 +267,7 @@ class SQLiteScores:
         with self._connection() as db:
             db.executemany(
                 "INSERT OR REPLACE INTO scores (key, score, at) VALUES (?, ?, ?)",
-                [(key, _pack(key, score), now) for key, score in scores.items()],
+                [(key, score, now) for key, score in scores.items()],
             )
             self._unchecked += len(scores)
             # Counting a million rows for every pool would cost more than the pool.
@@ -325,20 +323,6 @@ class SQLiteScores:
         if self._db is not None and self._pid == os.getpid():
             self._db.close()
         self._db = None
-
-
-def _pack(key: bytes, score: float) -> bytes:
-    """Return a score with a checksum over key and score, because SQLite does not detect damaged values."""
-    packed = struct.pack("<d", score)
-    return packed + struct.pack("<I", crc32(key + packed))
-
-
-def _unpack(key: bytes, data: object) -> float | None:
-    """Return the score, or None if the checksum does not match."""
-    if not isinstance(data, bytes) or len(data) != struct.calcsize("<dI"):
-        return None
-    score: float = struct.unpack_from("<d", data)[0]
-    return score if data == _pack(key, score) else None
 
 
 def _check_limits(max_items: int, ttl_s: float | None) -> None:
