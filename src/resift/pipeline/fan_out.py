@@ -223,6 +223,7 @@ class StoreResult:
     hits: tuple[Hit, ...] = ()
     failure: str | None = None
     record: StageRecord | None = None
+    warning: str = ""
 
 
 async def fan_out(
@@ -300,7 +301,7 @@ async def _query_store(
         retrieval_mode=RETRIEVAL_MODES.get(ref.kind, ref.kind),
     )
     _report(sink, ref, len(hits), started)
-    return StoreResult(ref, tuple(hits), record=record)
+    return StoreResult(ref, tuple(hits), record=record, warning=getattr(rows, "warning", ""))
 
 
 def _failed(ref: StoreRef, exc: Exception, started: float, sink: Sink | None) -> StoreResult:

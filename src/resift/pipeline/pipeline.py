@@ -263,8 +263,11 @@ class Pipeline:
             reasons=reasons,
             trace=pool.trace.append(*[result.record for result in results if result.record is not None]),
         )
+        warnings = tuple([result.warning for result in results if result.warning])
         if pool.where and not failures:
-            pool = replace(pool, warnings=await self._filter_warnings(pool))
+            warnings += await self._filter_warnings(pool)
+        if warnings:
+            pool = replace(pool, warnings=warnings)
         return pool.with_timing("fan-out", (time.perf_counter() - started) * 1000)
 
     async def _filter_warnings(self, pool: Pool) -> tuple[str, ...]:

@@ -49,11 +49,12 @@ class CorruptDocumentError(StoreError):
 
 
 class SearchHits(list[Hit]):
-    """A list of hits. `approximate` is set if the index may have missed better ones."""
+    """A list of hits. `approximate` is set if the index may have missed better ones, `warning` says why."""
 
-    def __init__(self, hits: Iterable[Hit] = (), *, approximate: bool = False) -> None:
+    def __init__(self, hits: Iterable[Hit] = (), *, approximate: bool = False, warning: str = "") -> None:
         super().__init__(hits)
         self.approximate = approximate
+        self.warning = warning
 
 
 def is_approximate(hits: Sequence[Hit]) -> bool:

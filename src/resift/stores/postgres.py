@@ -38,7 +38,7 @@ T = TypeVar("T")
 Fields = tuple[Any, ...]
 
 _EMBEDDER, _LANGUAGE, _TAGS = "resift embedder: ", "resift language: ", "resift tags: "
-_VARIABLES = ("DATABASE_URL", "PGDATABASE", "PGHOST", "PGPASSWORD", "PGPORT", "PGUSER", "POSTGRES_PASSWORD")
+VARIABLES = ("DATABASE_URL", "PGDATABASE", "PGHOST", "PGPASSWORD", "PGPORT", "PGUSER", "POSTGRES_PASSWORD")
 _MAX_TERMS = 20_000  # a tsvector is limited to 1 MB
 _MAX_POSITIONS = 256  # PostgreSQL stores no more positions of one term
 _MAX_HALF_DIMENSION, _MAX_DIMENSION = 4000, 2000  # limits of an index on halfvec and on vector
@@ -53,7 +53,7 @@ class PostgresOptions(SearchOptions):
     dsn: str = option(
         "Connection string; keep the password out of the file with ${PGPASSWORD}.",
         kind="address",
-        variables=_VARIABLES,
+        variables=VARIABLES,
     )
     table: str = option("The table.", default="resift_documents")
 

@@ -32,7 +32,7 @@ C = TypeVar("C", bound=type)
 
 OptionType = Literal[
     "text", "variable", "path", "key file", "address", "int", "number", "flag", "texts", "numbers by name",
-    "mapping", "section", "sections",
+    "names or weights", "mapping", "section", "sections",
 ]  # fmt: skip
 """The type of an option. It follows from the field's annotation, except for four kinds of text: a `path`, an
 `address` (both may use ${VARIABLES}), a `key file`, and a `variable` (the name of one, for secrets)."""
@@ -48,6 +48,7 @@ TYPE_NAMES: Mapping[OptionType, str] = {
     "flag": "true or false",
     "texts": "a list of texts",
     "numbers by name": "a mapping of names to numbers",
+    "names or weights": "a list of names, or a mapping of names to weights",
     "mapping": "a mapping",
     "section": "a mapping",
     "sections": "a list of mappings",
@@ -293,6 +294,7 @@ def data_type(declared: Option) -> object:
         "flag": bool,
         "texts": list[str],
         "numbers by name": dict[str, number],
+        "names or weights": str | list[str] | dict[str, number],
         "mapping": dict[str, Any],
     }
     return data_types.get(declared.kind, str)
@@ -315,7 +317,10 @@ def _describe(field: dataclasses.Field[Any], hint: object) -> Option:
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         members = [each for each in typing.get_args(hint) if each is not type(None)]
         inner = members[0] if len(members) == 1 else hint
-    kind, choices, nested = _option_type(inner, field.name)
+    choices: tuple[str, ...] = ()
+    kind, nested = facts["kind"], None
+    if kind != "names or weights":  # its type is a union
+        kind, choices, nested = _option_type(inner, field.name)
     factory = field.default_factory
     default = field.default if factory is dataclasses.MISSING else factory()
     facts["kind"] = facts["kind"] or kind

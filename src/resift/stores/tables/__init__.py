@@ -1,0 +1,28 @@
+"""Existing tables and collections as read-only stores, searched where they are."""
+
+from __future__ import annotations
+
+from resift._internal.lazy_exports import lazy_exports
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from resift.stores.tables.collections import ChromaCollection as ChromaCollection
+    from resift.stores.tables.collections import LanceDBTable as LanceDBTable
+    from resift.stores.tables.collections import QdrantCollection as QdrantCollection
+    from resift.stores.tables.elasticsearch import ElasticsearchQuery as ElasticsearchQuery
+    from resift.stores.tables.embedded import DuckDBTable as DuckDBTable
+    from resift.stores.tables.embedded import SQLiteTable as SQLiteTable
+    from resift.stores.tables.postgres import PostgresTable as PostgresTable
+    from resift.stores.tables.statement import SQLStatement as SQLStatement
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        """
+        collections: ChromaCollection LanceDBTable QdrantCollection
+        elasticsearch: ElasticsearchQuery
+        embedded: DuckDBTable SQLiteTable
+        postgres: PostgresTable
+        statement: SQLStatement
+        """,
+    )

@@ -1,0 +1,530 @@
+"""Shared parts of stores over tables of other programs: columns, hits, filters, and keyword search by a scan.
+
+A table store only reads. It passes as much of a filter to the engine as the engine can test exactly or more
+loosely than `resift.stores.filters`, and tests every row that comes back. Without a text index, a store reads
+the rows, analyzes their text and computes BM25 itself, up to `scan_limit` rows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, NamedTuple, TypedDict, TypeVar
+
+from resift._internal.arrays import Array
+from resift.errors import InputError, ResiftError, StoreError, did_you_mean
+from resift.external.records import (
+    BODY_NAMES,
+    ID_KEYS,
+    TITLE_NAMES,
+    LabeledFields,
+    check_fields,
+    read_flat_text,
+)
+from resift.external.systems import clean_row
+from resift.models.embedder import NO_EMBEDDER, EmbedderOptions, embedding_models
+from resift.models.registry import pin_advice
+from resift.protocols import Embedder
+from resift.stores.base import (
+    HYBRID_DEPTH,
+    Mode,
+    SearchHits,
+    Side,
+    StoreView,
+    Workers,
+    embed_texts,
+    fuse_views,
+    is_empty_search,
+)
+from resift.stores.filters import Condition, Test, list_conditions, parse_filter, passes_all
+from resift.text import Analyzer
+from resift.text.analysis import BM25, idf
+from resift.types import Hit, JsonMapping, JsonObject, Where, set_original
+from resift.validation import check_arguments, check_k, check_text, option
+
+T = TypeVar("T")
+Fields = Sequence[str] | Mapping[str, float] | str
+Distance = Literal["cosine", "l2", "inner-product"]
+
+SCAN_LIMIT = 20_000
+"""Rows that a keyword search without a text index reads; analyzing them takes about two seconds, once."""
+MAX_FETCH = 20_000
+"""Rows that are fetched to find k that pass a filter which the engine cannot test."""
+_SIDES: tuple[Side, Side] = ("text", "vectors")
+_KNOWN_NAMES = (*TITLE_NAMES, *BODY_NAMES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnOptions(EmbedderOptions):
+    """Options that all table stores share in a pipeline file."""
+
+    fields: Fields | None = option(
+        "Columns with the text, the most important first, or column: weight. Default: known names, such as "
+        "`title` and `body`.",
+        default=None,
+        kind="names or weights",
+    )
+    id: tuple[str, ...] | None = option(
+        "Column with the id, or several that make one. Default: the primary key.", default=None
+    )
+    metadata: tuple[str, ...] | None = option(
+        "Columns to return with each hit. Default: all other columns.", default=None
+    )
+    filter: JsonMapping | None = option(
+        "Search only rows that pass this filter, written like `where`: {published: true}.", default=None
+    )
+    embedder: str | None = option(
+        "Model that filled the vector column: a model's id, or `none` to search by keywords only.",
+        default=None,
+        choices=lambda: [NO_EMBEDDER, *embedding_models()],
+        advice=pin_advice,
+    )
+    vector: str | None = option("Column with the vectors.", default=None)
+    mode: Mode | None = option("Search by keywords, by vectors, or by both.", default=None)
+    language: str = option("Language of the text, such as `english`, for keyword search.", default="auto")
+    scan_limit: int = option(
+        "Rows that a keyword search without a text index reads at most.", default=SCAN_LIMIT, min=1
+    )
+
+
+class ColumnArguments(TypedDict, total=False):
+    """Keyword arguments that all table stores share."""
+
+    fields: Fields | None
+    id: str | Sequence[str] | None
+    metadata: Sequence[str] | None
+    filter: Where | None
+    embedder: Embedder | None
+    vector: str | None
+    mode: Mode | None
+    language: str
+    scan_limit: int
+
+
+class Row(NamedTuple):
+    """One row that an engine returned, with its score if it has one."""
+
+    values: Mapping[str, Any]
+    score: float | None = None
+
+
+class TableColumns:
+    """Which columns of a table are the id, the text, the vector and the metadata."""
+
+    @check_arguments
+    def __init__(self, *, store: str, **arguments: Any) -> None:
+        self.store = store
+        fields = arguments.get("fields")
+        self.fields = check_fields(fields)
+        self.weights: dict[str, float] = dict.fromkeys(self.fields or (), 1.0)
+        if isinstance(fields, Mapping):
+            self.weights = {name: float(fields[name]) for name in self.fields or ()}
+        id = arguments.get("id")
+        self.id: tuple[str, ...] = (id,) if isinstance(id, str) else tuple(id or ())
+        self.metadata = None if arguments.get("metadata") is None else tuple(arguments["metadata"])
+        self.vector: str | None = arguments.get("vector")
+        self.tests = parse_filter(arguments.get("filter"))
+
+    def named(self) -> list[tuple[str, str]]:
+        """Return (argument, column) for every column that the caller named."""
+        names = [("fields", name) for name in self.fields or ()]
+        names += [("id", name) for name in self.id]
+        names += [("metadata", name) for name in self.metadata or ()]
+        names += [("vector", self.vector)] if self.vector else []
+        return names + [("filter", condition.key) for condition in list_conditions(self.tests)]
+
+    def check(self, table: str, columns: Iterable[str], *, what: str = "columns") -> None:
+        """Raise InputError for the first named column that does not exist."""
+        known = list(columns)
+        for argument, name in self.named():
+            if name not in known and name.partition(".")[0] not in known:
+                raise InputError(missing_column(table, name, known, argument=f"{argument}=", what=what))
+
+    def choose_fields(self, table: str, text_columns: Sequence[str]) -> None:
+        """Choose the columns with known names if the caller named none."""
+        if self.fields is not None:
+            return
+        by_name = {name.casefold(): name for name in reversed(text_columns)}
+        chosen = [by_name[name] for name in _KNOWN_NAMES if name in by_name]
+        if not chosen:
+            shown = ", ".join(text_columns) or "none"
+            raise InputError(
+                f"No text column of {table!r} has a known name, such as title or body. Name those to search "
+                f"with fields=. Text columns: {shown}."
+            )
+        self.fields = LabeledFields(chosen)
+        self.weights = dict.fromkeys(chosen, 1.0)
+
+    def choose_id(self, table: str, columns: Iterable[str], primary_key: Sequence[str]) -> None:
+        """Choose the primary key, or a column with a known name, if the caller named no id."""
+        known = list(columns)
+        if not self.id:
+            self.id = tuple(primary_key) or tuple(name for name in ID_KEYS if name in known)[:1]
+        if not self.id:
+            shown = ", ".join(known)
+            raise InputError(
+                f"{table!r} has no primary key and no column named id. Name the column with id=. "
+                f"Columns: {shown}."
+            )
+
+    def make_hit(self, row: Row, source: str) -> Hit:
+        """Return a row as a hit; its text has the fields in order, each with its name in front."""
+        record = clean_row(
+            {name: cell for name, cell in row.values.items() if not isinstance(cell, (bytes, memoryview))}
+        )
+        try:
+            id = ":".join(str(row.values[name]) for name in self.id if row.values[name] is not None)
+        except KeyError as exc:
+            raise StoreError(
+                f"A document of {self.store!r} has no field {exc.args[0]!r}, which id= names.",
+                store=self.store,
+            ) from exc
+        if not id:
+            shown = ", ".join(self.id)
+            raise StoreError(
+                f"A row of {self.store!r} has no value in {shown}; name another column with id=.",
+                store=self.store,
+            )
+        text = read_flat_text(record, self.fields, original=record)
+        score = None if row.score is None or not math.isfinite(row.score) else float(row.score)
+        hit = Hit(id, text.text, score, source, self._metadata(record, text.fields))
+        return set_original(hit, dict(row.values))
+
+    def _metadata(self, record: JsonMapping, text_fields: Sequence[str]) -> JsonObject:
+        nested = record.get("metadata")
+        flat = {**nested, **record} if isinstance(nested, Mapping) else dict(record)
+        if self.metadata is not None:
+            return {name: flat[name] for name in self.metadata if name in flat}
+        hidden = {
+            *self.id,
+            self.vector,
+            *(name for name in text_fields if name.casefold() not in TITLE_NAMES),
+        }
+        if isinstance(nested, Mapping):
+            hidden.add("metadata")
+        return {name: value for name, value in flat.items() if name not in hidden}
+
+
+def missing_column(
+    table: str, name: str, known: Sequence[str], *, argument: str, what: str = "columns"
+) -> str:
+    """Return the message about a column that does not exist."""
+    suggestion = did_you_mean(name, known) if known else ""
+    listed = ", ".join(known[:40]) + (f" and {len(known) - 40} more" if len(known) > 40 else "")
+    hint = suggestion if "?" in suggestion else ""
+    hint = hint.partition("?")[0] + "? " if hint else ""
+    return f"{argument} names {name!r}, which {table!r} does not have. {hint}Its {what}: {listed or 'none'}."
+
+
+class TableStore:
+    """The part of a table store that does not depend on its engine.
+
+    Subclasses fetch rows: the best by keywords, the nearest by vectors, or all of them for a scan.
+    """
+
+    max_fetch = MAX_FETCH
+    default_mode: Mode = "hybrid"
+    """The mode with an embedder; "vector" where keyword search would read the whole collection."""
+    embeds_queries = False
+    """Whether the engine embeds queries itself, so that vector search needs no embedder."""
+
+    def __init__(
+        self, name: str, columns: TableColumns, arguments: ColumnArguments, *, threads: int, has_vectors: bool
+    ) -> None:
+        self.name = check_text(name, "name")
+        self.columns = columns
+        self.embedder = arguments.get("embedder")
+        self.scan_limit = check_k(arguments.get("scan_limit", SCAN_LIMIT), name="scan_limit", min=1)
+        self.mode: Mode = self._resolve_mode(arguments.get("mode"), has_vectors=has_vectors)
+        self._scan_index = ScanIndex(Analyzer(arguments.get("language") or "auto"), columns, self.scan_limit)
+        self._workers = Workers(name, threads=threads)
+        hybrid = self.mode == "hybrid"
+        self.text = StoreView(self, "text", partial(self.search_side, "text")) if hybrid else None
+        self.vectors = StoreView(self, "vectors", partial(self.search_side, "vectors")) if hybrid else None
+
+    def _resolve_mode(self, mode: Mode | None, *, has_vectors: bool) -> Mode:
+        if mode not in (None, "hybrid", "text", "vector"):
+            raise InputError(f"mode is {mode!r}; pass 'hybrid', 'text' or 'vector'.")
+        if mode == "text":
+            return "text"
+        if self.embedder is None and self.embeds_queries:
+            return mode or "vector"
+        if mode is None and self.embedder is None and not self.columns.vector:
+            return "text"
+        if self.embedder is None:
+            raise InputError(
+                f"Vectors of {self.name!r} need the model that made them: pass embedder=, or mode='text'."
+            )
+        if not has_vectors:
+            raise InputError(
+                f"Store {self.name!r} has an embedder but no vector column; name it with vector=, or leave "
+                "embedder out to search by keywords."
+            )
+        return mode or self.default_mode
+
+    async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
+        """Return at most k hits whose columns pass `where`, best first."""
+        if self.mode != "hybrid":
+            side: Side = "text" if self.mode == "text" else "vectors"
+            return await self.search_side(side, query, k=k, where=where, source=self.name)
+        depth = max(k, HYBRID_DEPTH) if k else 0
+        sides: list[list[Hit]] = []
+        for side in _SIDES:
+            source = f"{self.name}.{side}"
+            sides.append(await self.search_side(side, query, k=depth, where=where, source=source))
+        hits = fuse_views(sides, k=k, source=self.name)
+        if isinstance(hits, SearchHits):
+            hits.warning = " ".join(text for side in sides if (text := getattr(side, "warning", "")))
+        return hits
+
+    async def search_side(
+        self, side: Side, query: str, *, k: int, where: Where | None, source: str
+    ) -> list[Hit]:
+        """Search by keywords or by vectors alone."""
+        if is_empty_search(query, k, where):
+            return []
+        tests = [*self.columns.tests, *parse_filter(where)]
+        self._check_filter(list_conditions(tests))
+        query = clean_text(query)
+        if not query.strip():
+            return []
+        if side == "text":
+            return await self._search_text(query, tests, k, source)
+        if self.embedder is None:
+            fetch = partial(self._fetch_by_query, query, tests)
+            return await self._collect(fetch, tests, k, source)
+        vector = (await embed_texts(self.embedder, [query], kind="query", store=self.name))[0]
+        self._check_dimension(len(vector))
+        return await self._search_vectors(vector, tests, k, source)
+
+    async def close(self) -> None:
+        """Release connections and threads."""
+        self._disconnect()
+        self._workers.close()
+
+    def release(self) -> None:
+        """Do the same without an event loop."""
+        self._disconnect()
+        self._workers.close()
+
+    async def _search_vectors(self, vector: Array, tests: Sequence[Test], k: int, source: str) -> list[Hit]:
+        exact = not await self._has_vector_index()
+        hits = await self._collect(
+            lambda limit: self._fetch_nearest(vector, tests, limit, exact=exact), tests, k, source
+        )
+        if not exact and len(hits) < k:  # a filtered search of an approximate index may stop early
+            exact = True
+            hits = await self._collect(
+                lambda limit: self._fetch_nearest(vector, tests, limit, exact=True), tests, k, source
+            )
+        hits.approximate = hits.approximate or not exact
+        return hits
+
+    async def _search_text(self, query: str, tests: Sequence[Test], k: int, source: str) -> list[Hit]:
+        if self._has_text_index():
+            return await self._collect(lambda limit: self._fetch_text(query, tests, limit), tests, k, source)
+        words = self._scan_index.like_words(query)
+        rows, total = await self._scan(tests, words, self.scan_limit)
+        passing = [row for row in rows if not tests or self._passes(row, tests)]
+        best = await self._workers.run(lambda: self._scan_index.best(query, passing, k))
+        hits = SearchHits(self._make_hits(best, source))
+        if total > len(rows):
+            hits.approximate = True
+            hits.warning = (
+                f"{self.name}: read {len(rows):,} of {total:,} rows, because it has no text index. "
+                "Create one, narrow the search with filter, or raise scan_limit."
+            )
+        return hits
+
+    async def _collect(
+        self, fetch: Callable[[int], Awaitable[list[Row]]], tests: Sequence[Test], k: int, source: str
+    ) -> SearchHits:
+        """Fetch until k rows pass the tests or there are no more rows."""
+        limit = k
+        while True:
+            rows = await fetch(limit)
+            passing = [row for row in rows if self._passes(row, tests)] if tests else rows
+            complete = len(passing) >= k or len(rows) < limit
+            if complete or limit >= self.max_fetch:
+                hits = SearchHits(self._make_hits(passing, source)[:k], approximate=not complete)
+                if not complete:
+                    hits.warning = (
+                        f"{self.name}: only {len(passing)} of the best {limit:,} rows pass the filter, and "
+                        "further rows were not read. Narrow it with a filter that the engine can test."
+                    )
+                return hits
+            limit = min(self.max_fetch, max(100, limit * 4))
+
+    def _make_hits(self, rows: Iterable[Row], source: str) -> list[Hit]:
+        hits = [self.columns.make_hit(row, source) for row in rows]
+        repeated = [id for id, count in Counter(hit.id for hit in hits).items() if count > 1]
+        if repeated:
+            raise StoreError(
+                f"Two rows of {self.name!r} have the id {repeated[0]!r} in {', '.join(self.columns.id)}; "
+                "name a unique column with id=, or several.",
+                store=self.name,
+            )
+        if all(hit.score is None for hit in hits):
+            return hits  # the order of the engine is all there is
+        return sorted(hits, key=lambda hit: (hit.score is None, -(hit.score or 0.0), hit.id))
+
+    def _passes(self, row: Row, tests: Sequence[Test]) -> bool:
+        record = clean_row(row.values)
+        nested = record.get("metadata")
+        return passes_all({**nested, **record} if isinstance(nested, Mapping) else record, tests)
+
+    async def _work(self, job: Callable[[], T], *, interrupt: Callable[[], None] | None = None) -> T:
+        """Run blocking work in a thread; errors of the engine become StoreError.
+
+        When the caller gives up, at its deadline for instance, `interrupt` stops the engine.
+        """
+        try:
+            return await self._workers.run(job)
+        except asyncio.CancelledError:
+            if interrupt is not None:
+                interrupt()
+            raise
+        except ResiftError:
+            raise
+        except Exception as exc:
+            raise self._explain(exc) from exc
+
+    def _explain(self, exc: Exception) -> StoreError:
+        """Return the error to raise for one of the engine's, whose message may quote rows."""
+        return StoreError(f"Store {self.name!r} failed: {type(exc).__name__}.", store=self.name)
+
+    # What an engine implements
+
+    def _check_filter(self, conditions: Sequence[Condition]) -> None:
+        """Raise InputError for a condition on a column that does not exist."""
+
+    def _check_dimension(self, dimension: int) -> None:
+        """Raise StoreError if the vectors of the table have another length."""
+
+    def _has_text_index(self) -> bool:
+        return False
+
+    async def _has_vector_index(self) -> bool:
+        """Return whether vector search is approximate."""
+        return False
+
+    async def _fetch_text(self, query: str, tests: Sequence[Test], limit: int) -> list[Row]:
+        """Return the best rows by keywords, best first; some may fail the tests."""
+        raise NotImplementedError
+
+    async def _fetch_nearest(
+        self, vector: Array, tests: Sequence[Test], limit: int, *, exact: bool
+    ) -> list[Row]:
+        """Return the nearest rows, best first; some may fail the tests."""
+        raise NotImplementedError
+
+    async def _fetch_by_query(self, query: str, tests: Sequence[Test], limit: int) -> list[Row]:
+        """Do the same with a query that the engine embeds."""
+        raise NotImplementedError
+
+    async def _scan(self, tests: Sequence[Test], words: Sequence[str], limit: int) -> tuple[list[Row], int]:
+        """Return up to `limit` rows that may pass the tests, and how many there are.
+
+        If there are more, rows that contain one of the words are preferred.
+        """
+        raise NotImplementedError
+
+    def _disconnect(self) -> None:
+        """Close connections that this store opened."""
+
+
+def wrong_dimension(store: str, column: str, stored: int, dimension: int) -> StoreError:
+    """Return the error about an embedder whose vectors do not fit the column."""
+    return StoreError(
+        f"{column!r} of {store!r} has vectors of {stored} dimensions, and the embedder makes {dimension}. "
+        "Use the embedder that filled the column.",
+        store=store,
+    )
+
+
+def distance_score(distance: float | None, kind: str) -> float | None:
+    """Return a score that is higher for nearer vectors: the cosine, the inner product, or −distance."""
+    if distance is None or not math.isfinite(distance):
+        return None
+    return 1.0 - distance if kind == "cosine" else -distance
+
+
+def nearest_rows(names: Sequence[str], rows: Iterable[Sequence[Any]], kind: str) -> list[Row]:
+    """Return the rows of a statement whose last column is a distance."""
+    return [Row(dict(zip(names, row[:-1], strict=True)), distance_score(row[-1], kind)) for row in rows]
+
+
+def clean_text(text: str) -> str:
+    """Return a text that every engine can take as a value, without NUL and lone surrogates."""
+    return text.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
+
+
+class ScanIndex:
+    """BM25 over rows that are read anew for each search; only the analysis of their texts is kept."""
+
+    def __init__(self, analyzer: Analyzer, columns: TableColumns, max_texts: int) -> None:
+        self._analyzer = analyzer
+        self._columns = columns
+        self._max_texts = max_texts
+        self._analyzed: dict[str, tuple[Counter[str], frozenset[str]]] = {}
+
+    def like_words(self, query: str) -> list[str]:
+        """Return the beginnings of the query's words that survive stemming, for a search by LIKE."""
+        words = []
+        for term in dict.fromkeys(self._analyzer.query_terms(query)):
+            same = [word for word in query.casefold().split() if word.startswith(term[:3])]
+            prefix = next((_common_prefix(word, term) for word in same), term)
+            words.append(prefix)
+        return words[:32]
+
+    def best(self, query: str, rows: Sequence[Row], k: int) -> list[Row]:
+        """Return the best k rows with their scores; rows without a word of the query are left out."""
+        documents: list[Counter[str]] = []
+        languages: set[str] = set()
+        names = {part for name in self._columns.weights for part in (name, name.partition(".")[0])}
+        for row in rows:
+            counts: Counter[str] = Counter()
+            record = clean_row({name: row.values.get(name) for name in names})
+            for name, weight in self._columns.weights.items():
+                text = read_flat_text(record, (name,), original=record).text
+                if text:
+                    terms, found = self._analyze(text)
+                    languages |= found
+                    for term, count in terms.items():
+                        counts[term] += count * weight  # type: ignore[assignment]
+            documents.append(counts)
+        lengths = [math.fsum(counts.values()) for counts in documents]
+        mean = math.fsum(lengths) / max(1, len(lengths)) or 1.0
+        scores = [0.0] * len(rows)
+        model = BM25()
+        for word in self._analyzer.query_words(query, languages=languages):
+            found_in = {
+                i: tf for i, counts in enumerate(documents) if (tf := sum(counts[term] for term in word))
+            }
+            rarity = idf(len(rows), len(found_in))
+            for i, tf in found_in.items():
+                scores[i] += model.weight(tf, lengths[i], idf=rarity, mean_length=mean)
+        scored = [Row(row.values, score) for row, score in zip(rows, scores, strict=True) if score > 0]
+        ids = self._columns.id
+        scored.sort(key=lambda row: (-(row.score or 0), *(str(row.values.get(name)) for name in ids)))
+        return scored[:k]
+
+    def _analyze(self, text: str) -> tuple[Counter[str], frozenset[str]]:
+        known = self._analyzed.get(text)
+        if known is None:
+            if len(self._analyzed) >= 2 * self._max_texts:
+                self._analyzed.clear()
+            analysis = self._analyzer.analyze(text)
+            known = self._analyzed[text] = (Counter(analysis.terms), analysis.languages)
+        return known
+
+
+def _common_prefix(word: str, term: str) -> str:
+    same = 0
+    while same < min(len(word), len(term)) and word[same] == term[same]:
+        same += 1
+    return word[:same]

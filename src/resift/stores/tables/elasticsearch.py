@@ -1,0 +1,425 @@
+"""ElasticsearchQuery: an index of Elasticsearch or OpenSearch, searched with your own query body."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Unpack
+from urllib.parse import quote
+
+from resift._internal.arrays import Array
+from resift._internal.environment import require_variable
+from resift.errors import InputError, ResiftError, StoreError, require
+from resift.external.systems import flatten_record
+from resift.stores.base import embed_texts
+from resift.stores.filters import AnyOf, Condition, Pattern, Test, list_conditions
+from resift.stores.tables.base import (
+    ColumnArguments,
+    ColumnOptions,
+    Row,
+    TableColumns,
+    TableStore,
+    missing_column,
+    wrong_dimension,
+)
+from resift.types import JsonMapping, JsonObject
+from resift.validation import check_arguments, check_number, option
+
+Body = JsonMapping | Callable[..., JsonMapping]
+"""A search body with placeholders, or a function of (query, k) or (query, k, vector) that returns one."""
+
+PLACEHOLDERS = ("$query", "$k", "$vector", "$filter")
+_INTEGERS = frozenset({"byte", "short", "integer", "long"})
+_NUMBERS = _INTEGERS | {"double"}  # a float is stored with less precision than JSON has
+_STRINGS = frozenset({"keyword", "constant_keyword"})
+_MAX_KEYWORD, _MAX_INTEGER = 256, 2**53
+_ROW_ID = "_id"
+_MAX_WINDOW = 10_000
+_THREADS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElasticsearchQueryOptions(ColumnOptions):
+    """Options of an index of Elasticsearch or OpenSearch in a pipeline file."""
+
+    url: str = option(
+        "Address of the server.", kind="address", variables=("ELASTICSEARCH_URL", "OPENSEARCH_URL")
+    )
+    index: str = option("The index, an alias, or a pattern such as docs-*.")
+    body: JsonMapping | None = option(
+        "The body of `_search`. A value `$query`, `$k`, `$vector` or `$filter` is replaced by the query, the "
+        "number of hits, the query's vector, or the list of filter clauses.",
+        default=None,
+    )
+    api_key_env: str | None = option(
+        "Environment variable with the API key.",
+        default=None,
+        kind="variable",
+        variables=("ELASTICSEARCH_API_KEY", "ELASTIC_API_KEY", "OPENSEARCH_API_KEY"),
+    )
+
+    def arguments(self) -> JsonObject:
+        """Return the arguments of the store, with the API key from its variable."""
+        arguments = super().arguments()
+        variable = arguments.pop("api_key_env", None)
+        return arguments if variable is None else {**arguments, "api_key": require_variable(variable)}
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield an error for a body that cannot work."""
+        if self.body is not None:
+            try:
+                check_body(self.body)
+            except InputError as exc:
+                yield "body", f".body: {exc}"
+
+
+class ElasticsearchQuery(TableStore):
+    """An index behind `url`, or behind an official client, sync or async.
+
+    `body` is your search: a dict in which `$query`, `$k`, `$vector` and `$filter` are replaced as complete
+    values, or a function that returns the dict. Without one, `fields` are searched by `multi_match`, and
+    `vector` by kNN. A filter goes to `$filter`, or around the `query` of the body, and is tested again here.
+    """
+
+    Options = ElasticsearchQueryOptions
+    max_fetch = _MAX_WINDOW
+
+    @check_arguments
+    def __init__(
+        self,
+        index: str,
+        body: Any = None,
+        *,
+        url: str | None = None,
+        client: Any = None,
+        api_key: str | None = None,
+        timeout_s: float = 10.0,
+        name: str = "elasticsearch",
+        **columns: Unpack[ColumnArguments],
+    ) -> None:
+        if (url is None) == (client is None):
+            raise InputError("Say where the index is: pass url= or client=.")
+        if body is not None and not callable(body):
+            check_body(body)
+        self.name, self.index, self.body = name, index, body
+        self._timeout_s = check_number(timeout_s, "timeout_s", gt=0)
+        self._client = client if client is not None else _HttpClient(str(url), api_key, self._timeout_s)
+        # The official clients wrap their methods. Only the wrapped function tells whether it must be awaited.
+        self._is_async = inspect.iscoroutinefunction(inspect.unwrap(self._client.search))
+        self.field_types: dict[str, str] = {}
+        self._dimensions: dict[str, int] = {}
+        self._read_mapping()
+        chosen = TableColumns(store=name, **columns)
+        chosen.id = chosen.id or (_ROW_ID,)
+        if self.field_types:
+            chosen.check(index, [*self.field_types, _ROW_ID], what="fields")
+            texts = [name for name, kind in self.field_types.items() if kind in ("text", "match_only_text")]
+            chosen.choose_fields(index, texts)
+        elif chosen.fields is None:
+            raise InputError(f"The fields of {index!r} cannot be read from here; name the text with fields=.")
+        self._uses_vector = body is not None and not callable(body) and "$vector" in set(_strings(body))
+        if callable(body):
+            self._uses_vector = len(inspect.signature(body).parameters) > 2
+        arguments = columns
+        if body is not None:
+            if self._uses_vector and columns.get("embedder") is None:
+                raise InputError("The body uses $vector; pass embedder= of the model that filled the field.")
+            arguments = {**columns, "mode": "text"}
+            self.kind = "search"
+        elif chosen.vector is None and columns.get("embedder") is not None and len(self._dimensions) == 1:
+            chosen.vector = next(iter(self._dimensions))
+        super().__init__(name, chosen, arguments, threads=_THREADS, has_vectors=chosen.vector is not None)
+
+    def _read_mapping(self) -> None:
+        """Read names and types of the fields; not possible in advance with an async client."""
+        indices = getattr(self._client, "indices", None)
+        get_mapping = getattr(indices, "get_mapping", None) or getattr(self._client, "get_mapping", None)
+        if get_mapping is None or self._is_async:
+            return
+        try:
+            answer = get_mapping(index=self.index)
+            answer = getattr(answer, "body", answer)
+            for each in answer.values():
+                self._add_fields(each["mappings"].get("properties") or {}, "")
+        except ResiftError:
+            raise
+        except Exception as exc:
+            raise self._explain(exc) from exc
+        if not answer:
+            raise InputError(f"No index matches {self.index!r}; correct index=.")
+
+    def _add_fields(self, properties: Mapping[str, Any], prefix: str) -> None:
+        for name, about in properties.items():
+            if "properties" in about:
+                self._add_fields(about["properties"], f"{prefix}{name}.")
+                continue
+            kind = about.get("type", "object")
+            self.field_types[prefix + name] = kind
+            if kind in ("dense_vector", "knn_vector"):
+                self._dimensions[prefix + name] = int(about.get("dims") or about.get("dimension") or 0)
+            for inner, about_inner in (about.get("fields") or {}).items():
+                if about_inner.get("type") == "keyword" and kind == "text":
+                    self.field_types.setdefault(f"{prefix}{name}.{inner}", "keyword")
+
+    def _check_filter(self, conditions: Sequence[Condition]) -> None:
+        for condition in conditions:
+            if self.field_types and condition.key not in self.field_types:
+                known = list(self.field_types)
+                raise InputError(
+                    missing_column(self.index, condition.key, known, argument="where", what="fields")
+                )
+
+    def _check_dimension(self, dimension: int) -> None:
+        stored = self._dimensions.get(self.columns.vector or "", 0)
+        if stored and stored != dimension:
+            raise wrong_dimension(self.name, self.columns.vector or "", stored, dimension)
+
+    def _has_text_index(self) -> bool:
+        return True
+
+    async def _fetch_text(self, query: str, tests: Sequence[Test], limit: int) -> list[Row]:
+        clauses = self._filter_clauses(tests)
+        if self.body is None:
+            fields = [f"{name}^{weight:g}" for name, weight in self.columns.weights.items()]
+            text = {"multi_match": {"query": query, "fields": fields}}
+            return await self._search({"size": limit, "query": {"bool": {"must": [text], "filter": clauses}}})
+        vector = None
+        if self._uses_vector and self.embedder is not None:
+            rows = await embed_texts(self.embedder, [query], kind="query", store=self.name)
+            vector = [float(value) for value in rows[0]]
+        return await self._search(self._make_body(query, limit, vector, clauses))
+
+    def _make_body(
+        self, query: str, limit: int, vector: list[float] | None, clauses: list[JsonObject]
+    ) -> JsonObject:
+        if callable(self.body):
+            arguments = (query, limit, vector) if self._uses_vector else (query, limit)
+            body = self.body(*arguments)
+            if not isinstance(body, Mapping):
+                raise InputError(f"The function of body= returned a {type(body).__name__}; return a dict.")
+            body = dict(body)
+            places = False
+        else:
+            values = {"$query": query, "$k": limit, "$vector": vector, "$filter": clauses}
+            places = "$filter" in set(_strings(self.body))
+            body = dict(_fill(self.body, values))
+        body.setdefault("size", limit)
+        # Around a kNN or retriever clause there is no place for a filter; it is tested here alone.
+        if clauses and not places and "query" in body and not body.keys() & {"knn", "retriever", "rank"}:
+            body["query"] = {"bool": {"must": [body["query"]], "filter": clauses}}
+        return body
+
+    async def _fetch_nearest(
+        self, vector: Array, tests: Sequence[Test], limit: int, *, exact: bool
+    ) -> list[Row]:
+        field, clauses = self.columns.vector or "", self._filter_clauses(tests)
+        values = [float(value) for value in vector]
+        if self.field_types.get(field) == "knn_vector":
+            about: JsonObject = {"vector": values, "k": limit}
+            if clauses:
+                about["filter"] = {"bool": {"filter": clauses}}
+            return await self._search({"size": limit, "query": {"knn": {field: about}}})
+        candidates = min(_MAX_WINDOW, max(100, 2 * limit))
+        knn = {
+            "field": field,
+            "query_vector": values,
+            "k": limit,
+            "num_candidates": candidates,
+            "filter": clauses,
+        }
+        return await self._search({"size": limit, "knn": knn})
+
+    async def _has_vector_index(self) -> bool:
+        return False  # kNN here is always by the index; a second search would find the same
+
+    async def _search(self, body: JsonObject) -> list[Row]:
+        hidden = [*self._dimensions, *([self.columns.vector] if self.columns.vector else [])]
+        if hidden and "_source" not in body:
+            body["_source"] = {"excludes": sorted(set(hidden))}
+        body.setdefault("timeout", f"{int(self._timeout_s * 1000)}ms")
+        if self._is_async:
+            try:
+                answer = await self._client.search(index=self.index, body=body)
+            except (ResiftError, asyncio.CancelledError):
+                raise
+            except Exception as exc:
+                raise self._explain(exc) from exc
+        else:
+            answer = await self._work(lambda: self._client.search(index=self.index, body=body))
+        return self._read_answer(getattr(answer, "body", answer))
+
+    def _read_answer(self, answer: Any) -> list[Row]:
+        shards = answer.get("_shards") if isinstance(answer, Mapping) else None
+        # A partial answer looks like a complete one, so it is an error.
+        if isinstance(shards, Mapping) and shards.get("failed"):
+            total = shards.get("total", "?")
+            raise StoreError(
+                f"{shards['failed']} of {total} shards of {self.index!r} failed.", store=self.name
+            )
+        if isinstance(answer, Mapping) and answer.get("timed_out"):
+            raise StoreError(
+                f"{self.index!r} ran out of time and returned part of its hits.",
+                store=self.name,
+                transient=True,
+            )
+        try:
+            hits = list(answer["hits"]["hits"])
+            return [_read_hit(hit) for hit in hits]
+        except (KeyError, TypeError, AttributeError, ValueError) as exc:
+            raise StoreError(f"{self.index!r} returned no list of hits.", store=self.name) from exc
+
+    def _passes(self, row: Row, tests: Sequence[Test]) -> bool:
+        values = dict(row.values)
+        for condition in list_conditions(tests):
+            if "." in condition.key and condition.key not in values:
+                values[condition.key] = _nested_value(values, condition.key)
+        return super()._passes(Row(values), tests)
+
+    def _filter_clauses(self, tests: Sequence[Test]) -> list[JsonObject]:
+        return [clause for test in tests if (clause := self._filter_clause(test)) is not None]
+
+    def _filter_clause(self, test: Test) -> JsonObject | None:
+        """Return a clause that every passing document meets; None if there is none."""
+        if isinstance(test, AnyOf):
+            parts = [self._filter_clauses(part) for part in test.filters]
+            should = [{"bool": {"filter": part}} for part in parts]
+            return {"bool": {"should": should, "minimum_should_match": 1}} if all(parts) else None
+        kind, values = self.field_types.get(test.key, ""), test.values
+        if test.operator == "!=" or any(isinstance(value, Pattern) for value in values):
+            return None
+        if test.operator != "=":
+            name = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}[test.operator]
+            is_number = kind in _NUMBERS and _is_number(values[0])
+            return {"range": {test.key: {name: values[0]}}} if is_number else None
+        typed: list[Any] = []
+        if kind in _STRINGS and all(not isinstance(v, str) or len(v) <= _MAX_KEYWORD for v in values):
+            typed = [value for value in values if isinstance(value, str)]
+        elif kind == "boolean":
+            typed = [value for value in values if isinstance(value, bool)]
+        elif kind in _NUMBERS and all(isinstance(v, str) or _is_number(v) for v in values):
+            numbers = [value for value in values if isinstance(value, (int, float))]
+            typed = [int(v) for v in numbers if v == int(v)] if kind in _INTEGERS else numbers
+        else:
+            return None
+        return {"terms": {test.key: typed}} if typed else {"match_none": {}}
+
+    def _explain(self, exc: Exception) -> StoreError:
+        code = getattr(exc, "status_code", None) or getattr(getattr(exc, "meta", None), "status", None)
+        hint = {400: " The server refused the body.", 401: " The API key is missing or wrong.",
+                403: " The API key may not read the index.", 404: " There is no such index.",
+                429: " The server is busy."}.get(code or 0, "")  # fmt: skip
+        return StoreError(
+            f"Index {self.index!r} of {self.name!r} failed: {code or type(exc).__name__}.{hint}",
+            store=self.name,
+            transient=code is None or code >= 429,
+        )
+
+    def _disconnect(self) -> None:
+        if isinstance(self._client, _HttpClient):
+            self._client.close()
+
+
+class _HttpError(Exception):
+    def __init__(self, status_code: int) -> None:
+        super().__init__(str(status_code))
+        self.status_code = status_code
+
+
+class _HttpClient:
+    """The two calls that are needed, by HTTP, which both engines understand."""
+
+    def __init__(self, url: str, api_key: str | None, timeout_s: float) -> None:
+        httpx = require("httpx", extra="hosted")
+        headers = {"Authorization": f"ApiKey {api_key}"} if api_key else {}
+        verify = not url.startswith("http:")  # loading certificates takes longer than a search
+        try:
+            self._http = httpx.Client(
+                base_url=url.rstrip("/") + "/", headers=headers, timeout=timeout_s, verify=verify
+            )
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol, ValueError) as exc:
+            raise InputError("url is not an address; pass one such as http://localhost:9200.") from exc
+
+    def search(self, *, index: str, body: JsonMapping) -> Any:
+        return self._json("POST", f"{_path(index)}/_search", body)
+
+    def get_mapping(self, *, index: str) -> Any:
+        return self._json("GET", f"{_path(index)}/_mapping", None)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def _json(self, method: str, path: str, body: JsonMapping | None) -> Any:
+        content = None if body is None else json.dumps(body).encode()
+        response = self._http.request(
+            method, path, content=content, headers={"Content-Type": "application/json"}
+        )
+        if response.status_code != 200:
+            raise _HttpError(response.status_code)
+        return response.json()
+
+
+def _read_hit(hit: Mapping[str, Any]) -> Row:
+    record = dict(flatten_record(hit))
+    own = hit.get("_source") or hit.get("fields") or {}
+    for name in ("id", "score"):  # of the hit, unless the document has such fields
+        record.pop(name, None)
+        if name in own:
+            record[name] = own[name]
+    score = hit.get("_score")
+    return Row({**record, _ROW_ID: hit["_id"]}, None if score is None else float(score))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _MAX_INTEGER
+
+
+def _path(index: str) -> str:
+    return quote(index, safe=",*")
+
+
+def check_body(body: object) -> None:
+    """Raise InputError for a template that ignores the query, or has a placeholder inside text."""
+    if not isinstance(body, Mapping):
+        raise InputError(f"body is a {type(body).__name__}; pass a dict with $query in it, or a function.")
+    strings = list(_strings(body))
+    for text in strings:
+        for placeholder in PLACEHOLDERS:
+            if placeholder in text and text not in PLACEHOLDERS:
+                raise InputError(
+                    f"{placeholder} is inside the text {text[:60]!r}. It must be the complete value, because "
+                    "the query could otherwise change the meaning of that text."
+                )
+    if "$query" not in strings and "$vector" not in strings:
+        raise InputError("The body uses neither $query nor $vector, so every query gets the same answer.")
+
+
+def _strings(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _strings(item)
+            if isinstance(key, str) and key in PLACEHOLDERS:
+                raise InputError(f"{key} is a key of the body; it can replace values only.")
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _strings(item)
+
+
+def _fill(value: Any, values: Mapping[str, Any]) -> Any:
+    """Return the template with complete values replaced."""
+    if isinstance(value, str):
+        return values.get(value, value)
+    if isinstance(value, Mapping):
+        return {key: _fill(item, values) for key, item in value.items()}
+    return [_fill(item, values) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _nested_value(record: Mapping[str, Any], key: str) -> Any:
+    value: Any = record
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value

@@ -1,0 +1,479 @@
+"""SQLiteTable and DuckDBTable: a table of a database file, opened read-only."""
+
+from __future__ import annotations
+
+import queue
+import re
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Unpack
+from urllib.parse import quote as quote_path
+
+from resift._internal.arrays import Array
+from resift._internal.forking import after_fork, leak
+from resift.errors import InputError, StoreError, require
+from resift.stores.filters import Test
+from resift.stores.tables.base import (
+    ColumnArguments,
+    ColumnOptions,
+    Distance,
+    Row,
+    TableColumns,
+    missing_column,
+    nearest_rows,
+    wrong_dimension,
+)
+from resift.stores.tables.sql import Column, ColumnKind, Dialect, SQLTable, filter_clause, quote_name
+from resift.text import words as split_words
+from resift.validation import check_arguments, check_path, option
+
+_THREADS = 4
+_FTS5 = re.compile(r"\bUSING\s+fts5\s*\((.*)\)", re.IGNORECASE | re.DOTALL)
+_FTS_OPTION = re.compile(r"\A\s*(\w+)\s*=\s*(.*?)\s*\Z", re.DOTALL)
+_MAX_QUERY_WORDS = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class SQLiteTableOptions(ColumnOptions):
+    """Options of a SQLite table in a pipeline file."""
+
+    path: str = option("The database file.", kind="path", must_exist=True)
+    table: str = option("The table or view.")
+    fts: str | None = option(
+        "FTS5 table that indexes it. Default: the one whose `content` is this table.", default=None
+    )
+
+
+class FTSIndex(NamedTuple):
+    """An FTS5 table: its columns, and the column of the searched table that has its rowid."""
+
+    name: str
+    columns: tuple[str, ...]
+    rowid: str
+
+
+class SQLiteTable(SQLTable):
+    """A table or view of a SQLite file, by its FTS5 index or by a scan; the file is opened with `mode=ro`.
+
+    An FTS5 table whose `content` is the table is found by itself, and `table` may be an FTS5 table. Without
+    one, each search reads the rows and computes BM25, up to `scan_limit` rows.
+    """
+
+    Options = SQLiteTableOptions
+    dialect = Dialect("?", " COLLATE BINARY", quote_name)
+
+    @check_arguments
+    def __init__(
+        self,
+        path: str | Path,
+        table: str,
+        *,
+        fts: str | None = None,
+        name: str = "sqlite",
+        **columns: Unpack[ColumnArguments],
+    ) -> None:
+        self.path = Path(check_path(path, "path"))
+        if not self.path.is_file():
+            raise StoreError(f"{self.path} does not exist; pass the file of a SQLite database.", store=name)
+        self._idle: queue.LifoQueue[sqlite3.Connection] = queue.LifoQueue()
+        self.name = name
+        try:
+            with self._lend() as connection:
+                tables = _list_tables(connection)
+                table = _find_table(table, tables, str(self.path))
+                found, primary_key = _read_columns(connection, table)
+                self.fts = _find_fts(connection, table, fts, tables, found)
+        except sqlite3.Error as exc:
+            raise StoreError(
+                f"{self.path} cannot be read as a SQLite database: {type(exc).__name__}.", store=name
+            ) from exc
+        chosen = TableColumns(store=name, **columns)
+        if not chosen.id and not primary_key and "id" not in found and tables[table][0] == "table":
+            primary_key = ["rowid"]
+        if "rowid" in (*primary_key, *chosen.id) and "rowid" not in found:
+            found["rowid"] = Column("any", f"{quote_name(table)}.rowid")
+        if columns.get("embedder") is not None or columns.get("vector"):
+            raise InputError("A SQLite table is searched by keywords only; leave embedder and vector out.")
+        self._bools = {name for name, column in found.items() if column.kind == "bool"}
+        super().__init__(name, table, chosen, columns, found, primary_key=primary_key, threads=_THREADS)
+        after_fork(self)
+
+    def reset_after_fork(self) -> None:
+        """Open new connections in a forked child."""
+        while not self._idle.empty():
+            leak(self._idle.get_nowait())
+        self._idle = queue.LifoQueue()
+
+    def _lend(self, running: list[sqlite3.Connection] | None = None) -> _Lent:
+        return _Lent(self, [] if running is None else running)
+
+    def _connect(self) -> sqlite3.Connection:
+        uri = f"file:{quote_path(str(self.path.absolute()))}?mode=ro"
+        connection = sqlite3.connect(uri, uri=True, check_same_thread=False, timeout=5.0)
+        connection.execute("PRAGMA query_only = ON")
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.text_factory = lambda data: data.decode("utf-8", "replace")
+        return connection
+
+    async def _run(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        running: list[sqlite3.Connection] = []
+
+        def job() -> list[tuple[Any, ...]]:
+            with self._lend(running) as connection:
+                return connection.execute(statement, tuple(values)).fetchall()
+
+        def interrupt() -> None:
+            for connection in running:
+                connection.interrupt()
+
+        return await self._work(job, interrupt=interrupt)
+
+    def _table_sql(self) -> str:
+        return quote_name(self.table)
+
+    def _select_sql(self, names: Sequence[str], prefix: str = "") -> str:
+        return ", ".join(
+            f"{self._table_sql()}.{'rowid' if name == 'rowid' else quote_name(name)}" for name in names
+        )
+
+    def _order_sql(self, prefix: str = "") -> str:
+        return self._select_sql(self.columns.id)
+
+    def _has_text_index(self) -> bool:
+        return self.fts is not None
+
+    async def _fetch_text(self, query: str, tests: Sequence[Test], limit: int) -> list[Row]:
+        fts = self.fts
+        assert fts is not None  # noqa: S101 - _has_text_index
+        terms = list(dict.fromkeys(split_words(query)))[:_MAX_QUERY_WORDS]
+        if not terms:
+            return []
+        match = " OR ".join('"' + term.replace('"', '""') + '"' for term in terms)
+        searched = [name for name in fts.columns if name in (self.columns.fields or ())]
+        if searched and len(searched) < len(fts.columns):
+            match = "{" + " ".join(map(quote_name, searched)) + "} : (" + match + ")"
+        weights = ", ".join(repr(float(self.columns.weights.get(name, 1.0))) for name in fts.columns)
+        names = self._selected_for(tests)
+        where = filter_clause(tests, self.column_types, self.dialect)
+        index, table = quote_name(fts.name), self._table_sql()
+        source = (
+            index
+            if fts.name == self.table
+            else f"{index} JOIN {table} ON {table}.{fts.rowid} = {index}.rowid"
+        )
+        statement = (
+            f"SELECT {self._select_sql(names)}, -bm25({index}, {weights}) AS resift_score FROM {source} "  # noqa: S608
+            f"WHERE {index} MATCH ? AND ({where.sql}) "
+            f"ORDER BY resift_score DESC, {self._order_sql()} LIMIT {int(limit)}"
+        )
+        rows = await self._run(statement, (match, *where.values))
+        return [Row(self._typed(dict(zip(names, row[:-1], strict=True))), row[-1]) for row in rows]
+
+    async def _scan(self, tests: Sequence[Test], words: Sequence[str], limit: int) -> tuple[list[Row], int]:
+        rows, total = await super()._scan(tests, words, limit)
+        return ([Row(self._typed(row.values)) for row in rows] if self._bools else rows), total
+
+    def _typed(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a row in which the columns declared as boolean are: SQLite stores 0 and 1."""
+        if not self._bools:
+            return values
+        return {
+            name: bool(value) if name in self._bools and value in (0, 1) else value
+            for name, value in values.items()
+        }
+
+    def _explain(self, exc: Exception) -> StoreError:
+        code = getattr(exc, "sqlite_errorname", "") or type(exc).__name__
+        return StoreError(
+            f"SQLite table {self.table!r} of {self.path} failed: {code}. Has the file changed since it was "
+            "opened?",
+            store=self.name,
+            transient=code in ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_INTERRUPT"),
+        )
+
+    def _disconnect(self) -> None:
+        while not self._idle.empty():
+            self._idle.get_nowait().close()
+
+
+class _Lent:
+    """A connection for one statement, returned to its store afterwards."""
+
+    def __init__(self, store: SQLiteTable, running: list[sqlite3.Connection]) -> None:
+        self._store, self._running = store, running
+
+    def __enter__(self) -> sqlite3.Connection:
+        try:
+            connection = self._store._idle.get_nowait()
+        except queue.Empty:
+            connection = self._store._connect()
+        self._running.append(connection)
+        return connection
+
+    def __exit__(self, *_: object) -> None:
+        self._store._idle.put(self._running.pop())
+
+
+def _list_tables(connection: sqlite3.Connection) -> dict[str, tuple[str, str]]:
+    """Return name -> (table or view, its SQL), without the internal tables of SQLite and FTS5."""
+    rows = connection.execute(
+        "SELECT name, type, coalesce(sql, '') FROM sqlite_master WHERE type IN ('table', 'view') "
+        "AND name NOT LIKE 'sqlite!_%' ESCAPE '!' ORDER BY name"
+    ).fetchall()
+    virtual = [name for name, _, sql in rows if _FTS5.search(sql)]
+    shadow = {
+        f"{name}_{part}" for name in virtual for part in ("data", "idx", "content", "docsize", "config")
+    }
+    return {name: (kind, sql) for name, kind, sql in rows if name not in shadow}
+
+
+def _find_table(table: str, tables: Mapping[str, object], file: str) -> str:
+    by_case = {name.casefold(): name for name in tables}
+    if table.casefold() not in by_case:
+        raise InputError(missing_column(file, table, list(tables), argument="table=", what="tables"))
+    return by_case[table.casefold()]
+
+
+def _read_columns(connection: sqlite3.Connection, table: str) -> tuple[dict[str, Column], list[str]]:
+    rows = connection.execute("SELECT name, type, pk, hidden FROM pragma_table_xinfo(?)", [table]).fetchall()
+    found: dict[str, Column] = {}
+    for name, declared, _, hidden in rows:
+        if hidden == 1:  # of virtual tables: the table itself and its rank
+            continue
+        kind: ColumnKind = "any"
+        if declared.upper().startswith("BOOL"):
+            kind = "bool"
+        elif "BLOB" in declared.upper():
+            kind = "binary"
+        found[name] = Column(kind, f"{quote_name(table)}.{quote_name(name)}")
+    keys = sorted((pk, name) for name, _, pk, _ in rows if pk)
+    return found, [name for _, name in keys]
+
+
+def _fts_options(sql: str) -> dict[str, str] | None:
+    """Return the options of a CREATE VIRTUAL TABLE … USING fts5 statement; None for other tables."""
+    match = _FTS5.search(sql)
+    if match is None:
+        return None
+    options = {}
+    for part in re.split(r",(?=(?:[^'\"]*['\"][^'\"]*['\"])*[^'\"]*\Z)", match[1]):
+        option = _FTS_OPTION.match(part)
+        if option is not None:
+            options[option[1].lower()] = option[2].strip("'\"`[]")
+    return options
+
+
+def _find_fts(
+    connection: sqlite3.Connection,
+    table: str,
+    named: str | None,
+    tables: Mapping[str, tuple[str, str]],
+    columns: Mapping[str, Column],
+) -> FTSIndex | None:
+    """Return the FTS5 index of a table: the named one, the table itself, or one with this content."""
+    indexes = {
+        name: options for name, (_, sql) in tables.items() if (options := _fts_options(sql)) is not None
+    }
+    if named is None:
+        own = [
+            name
+            for name, options in indexes.items()
+            if options.get("content", "").casefold() == table.casefold()
+        ]
+        named = table if table in indexes else own[0] if own else None
+        if named is None:
+            return None
+    elif named not in indexes:
+        raise InputError(
+            missing_column(table, named, list(indexes), argument="fts=", what="FTS5 tables in the same file")
+        )
+    options = indexes[named]
+    if named == table and options.get("content") == "":
+        raise InputError(
+            f"{table!r} is an FTS5 table without content; name the table with the texts, and fts={table!r}."
+        )
+    rowid = options.get("content_rowid", "rowid")
+    return FTSIndex(
+        named, tuple(_read_columns(connection, named)[0]), quote_name(rowid) if rowid in columns else "rowid"
+    )
+
+
+# DuckDB
+
+
+@dataclass(frozen=True, kw_only=True)
+class DuckDBTableOptions(ColumnOptions):
+    """Options of a DuckDB table in a pipeline file."""
+
+    database: str = option("The database file.", kind="path", must_exist=True)
+    table: str = option("The table or view; a schema may come first: main.articles.")
+    distance: Distance = option("Distance of the vector column.", default="cosine")
+
+
+_DISTANCES = {"cosine": "cosine_distance", "l2": "distance", "inner-product": "negative_inner_product"}
+_ARRAY = re.compile(r"\A(FLOAT|DOUBLE)\[(\d*)\]\Z")
+_NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER",
+            "UBIGINT", "FLOAT", "DOUBLE")  # fmt: skip
+
+
+class DuckDBTable(SQLTable):
+    """A table or view of a DuckDB file, opened read-only, or of a connection that you pass.
+
+    Keyword search reads the rows and computes BM25, up to `scan_limit` rows. A column of type FLOAT[n] is
+    searched by vectors; every vector is compared.
+    """
+
+    Options = DuckDBTableOptions
+    dialect = Dialect("?", "", quote_name, timestamp="CAST(? AS TIMESTAMP)")
+
+    @check_arguments
+    def __init__(
+        self,
+        database: Any,
+        table: str,
+        *,
+        distance: Distance = "cosine",
+        name: str = "duckdb",
+        **columns: Unpack[ColumnArguments],
+    ) -> None:
+        duckdb = require("duckdb", extra="duckdb")
+        self.distance = distance
+        self.name = name
+        self._lock = threading.Lock()
+        self._forked = False
+        self._owns = isinstance(database, (str, Path))
+        if self._owns:
+            path = Path(check_path(database, "database"))
+            if not path.is_file():
+                raise StoreError(f"{path} does not exist; pass the file of a DuckDB database.", store=name)
+            try:
+                self._connection = duckdb.connect(str(path), read_only=True)
+            except duckdb.ConnectionException as exc:
+                raise StoreError(
+                    f"{path} is open for writing in this process; pass that connection instead of the path.",
+                    store=name,
+                ) from exc
+            except duckdb.Error as exc:
+                raise StoreError(
+                    f"{path} cannot be opened read-only: {type(exc).__name__}. Is it a DuckDB file that no "
+                    "other process writes to?",
+                    store=name,
+                ) from exc
+        elif hasattr(database, "cursor") and hasattr(database, "execute"):
+            self._connection = database
+        else:
+            raise InputError(f"database is a {type(database).__name__}; pass a path or a DuckDB connection.")
+        self._path = table.split(".")
+        try:
+            described = self._connection.cursor().execute(f"DESCRIBE {self._table_sql()}").fetchall()
+        except duckdb.CatalogException as exc:
+            listed = (
+                self._connection.cursor()
+                .execute("SELECT table_name FROM information_schema.tables")
+                .fetchall()
+            )
+            message = missing_column(
+                "the database", table, [row[0] for row in listed], argument="table=", what="tables"
+            )
+            raise InputError(message) from exc
+        except duckdb.Error as exc:
+            raise StoreError(f"{table!r} cannot be read: {type(exc).__name__}.", store=name) from exc
+        found = {row[0]: _duckdb_column(row[0], row[1]) for row in described}
+        self._array_types = {row[0]: row[1] for row in described}
+        keys = [row[0] for row in described if row[3] == "PRI"]
+        chosen = TableColumns(store=name, **columns)
+        super().__init__(name, table, chosen, columns, found, primary_key=keys, threads=_THREADS)
+        after_fork(self)
+
+    def reset_after_fork(self) -> None:
+        """Refuse to work in a forked child: DuckDB's threads are gone there and its calls would hang."""
+        leak(self._connection)
+        self._forked = True
+
+    def _table_sql(self) -> str:
+        return ".".join(map(quote_name, self._path))
+
+    def _select_sql(self, names: Sequence[str], prefix: str = "") -> str:
+        # Python needs pytz to read timestamps with a zone; as text they need nothing.
+        zoned = {name for name, kind in self._array_types.items() if "TIME ZONE" in kind}
+        return ", ".join(
+            f"CAST({quote_name(name)} AS VARCHAR)" if name in zoned else quote_name(name) for name in names
+        )
+
+    async def _run(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        if self._forked:
+            raise StoreError(
+                f"{self.name!r} was opened before this process was forked. Open it again in the child.",
+                store=self.name,
+            )
+        cursor = self._connection.cursor()
+
+        def job() -> list[tuple[Any, ...]]:
+            rows: list[tuple[Any, ...]] = cursor.execute(statement, list(values)).fetchall()
+            return rows
+
+        return await self._work(job, interrupt=cursor.interrupt)
+
+    def _check_dimension(self, dimension: int) -> None:
+        stored = self.column_types[self.columns.vector or ""].dimension
+        if stored and stored != dimension:
+            raise wrong_dimension(self.name, self.columns.vector or "", stored, dimension)
+
+    async def _fetch_nearest(
+        self, vector: Array, tests: Sequence[Test], limit: int, *, exact: bool
+    ) -> list[Row]:
+        column = self.columns.vector or ""
+        fixed = self.column_types[column].dimension > 0
+        function = f"{'array' if fixed else 'list'}_{_DISTANCES[self.distance]}"
+        quoted, kind = quote_name(column), self._array_types[column]
+        where = filter_clause(tests, self.column_types, self.dialect)
+        names = self._selected_for(tests)
+        size = "" if fixed else f" AND len({quoted}) = {len(vector)}"
+        statement = (
+            f"SELECT {self._select_sql(names)}, {function}({quoted}, CAST(? AS {kind})) AS resift_distance "  # noqa: S608
+            f"FROM {self._table_sql()} WHERE {quoted} IS NOT NULL{size} AND ({where.sql}) "
+            f"ORDER BY resift_distance, {self._order_sql()} LIMIT {int(limit)}"
+        )
+        rows = await self._run(statement, [[float(value) for value in vector], *where.values])
+        return nearest_rows(names, rows, self.distance)
+
+    def _disconnect(self) -> None:
+        if self._owns and not self._forked:
+            self._connection.close()
+
+
+def _duckdb_column(name: str, declared: str) -> Column:
+    quoted = quote_name(name)
+    array = _ARRAY.match(declared)
+    if array is not None:
+        return Column("vector", quoted, int(array[2] or 0))
+    kind: ColumnKind = "other"
+    if declared == "VARCHAR":
+        kind = "text"
+    elif declared == "UUID" or declared.startswith("ENUM"):
+        return Column("text", f"CAST({quoted} AS VARCHAR)")
+    elif declared in _NUMBERS or declared.startswith("DECIMAL"):
+        kind = "number"
+    elif declared == "BOOLEAN":
+        kind = "bool"
+    elif declared in ("DATE", "TIMESTAMP"):
+        kind = "time"
+    elif declared == "BLOB":
+        kind = "binary"
+    return Column(kind, quoted)
+
+
+def list_sqlite_tables(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield the tables of a SQLite file with their columns, for `resift init`."""
+    uri = f"file:{quote_path(str(path.absolute()))}?mode=ro"
+    connection = sqlite3.connect(uri, uri=True)
+    try:
+        for table, (_, sql) in _list_tables(connection).items():
+            options = _fts_options(sql)
+            if options is None or "content" not in options:
+                yield table, [*_read_columns(connection, table)[0]]
+    finally:
+        connection.close()

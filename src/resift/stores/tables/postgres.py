@@ -1,0 +1,389 @@
+"""PostgresTable: an existing PostgreSQL table, searched by full text, by pgvector, or by both."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+
+from resift._internal.arrays import Array
+from resift._internal.forking import after_fork, leak
+from resift.errors import InputError, StoreError, require
+from resift.stores.filters import Test
+from resift.stores.postgres import VARIABLES
+from resift.stores.tables.base import (
+    ColumnArguments,
+    ColumnOptions,
+    Distance,
+    Row,
+    TableColumns,
+    missing_column,
+    nearest_rows,
+    wrong_dimension,
+)
+from resift.stores.tables.sql import Column, ColumnKind, Dialect, SQLTable, filter_clause, quote_name
+from resift.validation import check_arguments, check_number, option
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+    from psycopg_pool import ConnectionPool
+
+T = TypeVar("T")
+
+_THREADS = 4
+_OPERATORS = {"cosine": "<=>", "l2": "<->", "inner-product": "<#>"}
+_LABELS = "ABCD"
+_CONFIGURATION = re.compile(r"to_tsvector\('([\w.]+)'::regconfig")
+_NUMBERS = ("int2", "int4", "int8", "float4", "float8", "numeric")
+_TIMES = ("date", "timestamp", "timestamptz")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PostgresTableOptions(ColumnOptions):
+    """Options of a PostgreSQL table in a pipeline file."""
+
+    dsn: str = option(
+        "Connection string; keep the password out of the file with ${PGPASSWORD}.",
+        kind="address",
+        variables=VARIABLES,
+    )
+    table: str = option("The table or view; a schema may come first: public.articles.")
+    tsvector: str | None = option(
+        "Column of type tsvector. Without one, the text is analyzed during the search.", default=None
+    )
+    text_search: str | None = option(
+        "Text search configuration, such as `english`. Default: that of the tsvector column if it is "
+        "generated, else that of the database.",
+        default=None,
+    )
+    distance: Distance = option("Distance of the vector column.", default="cosine")
+    exact: bool = option("Compare every vector, even if an index would be faster.", default=False)
+
+
+def quote_for_psycopg(name: str) -> str:
+    """Return a quoted name; psycopg reads % as the start of a placeholder."""
+    return quote_name(name).replace("%", "%%")
+
+
+class PostgresTable(SQLTable):
+    """A table or view of PostgreSQL. All transactions are read-only.
+
+    Keyword search finds rows with any word of the query and ranks them with ts_rank. `fields` with weights
+    become the labels A to D if there is no tsvector column. Vector search uses the distance operator of
+    pgvector and the column's index if there is one; `exact=True` compares every row.
+    """
+
+    Options = PostgresTableOptions
+    dialect = Dialect("%s", ' COLLATE "C"', quote_for_psycopg, timestamp="%s::timestamp")
+
+    @check_arguments
+    def __init__(
+        self,
+        dsn: str,
+        table: str,
+        *,
+        tsvector: str | None = None,
+        text_search: str | None = None,
+        distance: Distance = "cosine",
+        exact: bool = False,
+        timeout_s: float = 10.0,
+        name: str = "postgres",
+        **columns: Unpack[ColumnArguments],
+    ) -> None:
+        self._timeout_s = check_number(timeout_s, "timeout_s", gt=0)
+        self._psycopg = require("psycopg", extra="postgres")
+        self._pools = require("psycopg_pool", extra="postgres")
+        self._dsn, self.name, self.distance, self.exact = dsn, name, distance, exact
+        self._lock = threading.Lock()
+        self._pool: ConnectionPool | None = None
+        self._path = table.split(".")
+        self.table, self.tsvector = table, tsvector
+        try:
+            with self._psycopg.connect(**self._connection_arguments()) as connection:
+                found, primary_key = self._read_columns(connection)
+                self._configuration = self._find_configuration(connection, text_search, found)
+                self._vector_indexes = _list_vector_indexes(connection, self._regclass())
+        except self._psycopg.Error as exc:
+            raise self._explain(exc) from exc
+        chosen = TableColumns(store=name, **columns)
+        super().__init__(name, table, chosen, columns, found, primary_key=primary_key, threads=_THREADS)
+        after_fork(self)
+
+    def reset_after_fork(self) -> None:
+        """Start with no connections in a forked child; the parent continues to use its own."""
+        self._lock = threading.Lock()
+        leak(self._pool)
+        self._pool = None
+
+    def _connection_arguments(self) -> dict[str, Any]:
+        try:
+            arguments: dict[str, Any] = self._psycopg.conninfo.conninfo_to_dict(self._dsn)
+        except self._psycopg.Error as exc:
+            raise InputError("dsn is not a connection string; pass postgresql://user@host/database.") from exc
+        limits = f"-c default_transaction_read_only=on -c statement_timeout={int(self._timeout_s * 1000)}"
+        arguments["options"] = f"{arguments.get('options') or ''} {limits}".strip()
+        arguments.setdefault("connect_timeout", max(2, int(self._timeout_s)))
+        return {**arguments, "autocommit": True}
+
+    def _regclass(self) -> str:
+        return ".".join(map(quote_name, self._path))
+
+    def _table_sql(self) -> str:
+        return ".".join(map(quote_for_psycopg, self._path))
+
+    def _read_columns(self, connection: Connection) -> tuple[dict[str, Column], list[str]]:
+        rows = connection.execute(
+            "SELECT a.attname, t.typname, t.typcategory, a.atttypmod FROM pg_catalog.pg_attribute a "
+            "JOIN pg_catalog.pg_type s ON s.oid = a.atttypid "
+            "JOIN pg_catalog.pg_type t ON t.oid = coalesce(nullif(s.typbasetype, 0), s.oid) "
+            "WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum",
+            [self._regclass()],
+        ).fetchall()
+        if not rows:
+            listed = connection.execute(
+                "SELECT CASE WHEN schemaname = 'public' THEN name ELSE schemaname || '.' || name END FROM ("
+                "SELECT schemaname, tablename AS name FROM pg_catalog.pg_tables UNION "
+                "SELECT schemaname, viewname FROM pg_catalog.pg_views) AS t "
+                "WHERE schemaname NOT IN ('pg_catalog', 'information_schema') ORDER BY 1"
+            ).fetchall()
+            names = [row[0] for row in listed]
+            raise InputError(
+                missing_column("the database", self.table, names, argument="table=", what="tables")
+            )
+        keys = connection.execute(
+            "SELECT a.attname FROM pg_catalog.pg_index i JOIN pg_catalog.pg_attribute a "
+            "ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey) "
+            "WHERE i.indrelid = to_regclass(%s) AND i.indisprimary "
+            "ORDER BY array_position(i.indkey, a.attnum)",
+            [self._regclass()],
+        ).fetchall()
+        return {row[0]: _make_column(*row) for row in rows}, [row[0] for row in keys]
+
+    def _find_configuration(self, connection: Connection, named: str | None, found: dict[str, Column]) -> str:
+        """Return the text search configuration; raises InputError for an unknown one or a wrong column."""
+        known = [name for name, column in found.items() if column.kind == "tsvector"]
+        if self.tsvector is not None and self.tsvector not in known:
+            message = missing_column(
+                self.table, self.tsvector, known, argument="tsvector=", what="tsvector columns"
+            )
+            raise InputError(message)
+        if self.tsvector is None and len(known) == 1:
+            self.tsvector = known[0]
+        if named is None and self.tsvector is not None:
+            row = connection.execute(
+                "SELECT pg_get_expr(d.adbin, d.adrelid) FROM pg_catalog.pg_attrdef d "
+                "JOIN pg_catalog.pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum "
+                "WHERE d.adrelid = to_regclass(%s) AND a.attname = %s",
+                [self._regclass(), self.tsvector],
+            ).fetchone()
+            generated = _CONFIGURATION.search(row[0]) if row and row[0] else None
+            named = generated[1] if generated else None
+        if named is None:
+            row = connection.execute("SELECT get_current_ts_config()::text").fetchone()
+            return str(row[0]) if row else "simple"
+        names = [
+            row[0] for row in connection.execute("SELECT cfgname FROM pg_catalog.pg_ts_config").fetchall()
+        ]
+        if named.rpartition(".")[2] not in names:
+            raise InputError(
+                missing_column(
+                    "the server", named, sorted(names), argument="text_search=", what="configurations"
+                )
+            )
+        return named
+
+    def _has_text_index(self) -> bool:
+        return True  # without a tsvector column, PostgreSQL analyzes the text during the search
+
+    async def _has_vector_index(self) -> bool:
+        return not self.exact and self.columns.vector in self._vector_indexes
+
+    def _check_dimension(self, dimension: int) -> None:
+        stored = self.column_types[self.columns.vector or ""].dimension
+        if stored > 0 and stored != dimension:
+            raise wrong_dimension(self.name, self.columns.vector or "", stored, dimension)
+
+    async def _fetch_text(self, query: str, tests: Sequence[Test], limit: int) -> list[Row]:
+        where = filter_clause(tests, self.column_types, self.dialect)
+        names = self._selected_for(tests)
+        document, values = self._document_sql()
+        weights = self._label_weights()
+        statement = (
+            f"SELECT {self._select_sql(names)}, "  # noqa: S608
+            f"ts_rank(%s::float4[], {document}, %s::tsquery) AS resift_score "
+            f"FROM {self._table_sql()} WHERE {document} @@ %s::tsquery AND ({where.sql}) "
+            f"ORDER BY resift_score DESC, {self._order_sql()} LIMIT {int(limit)}"
+        )
+
+        def job(connection: Connection) -> list[tuple[Any, ...]]:
+            row = connection.execute(
+                "SELECT tsvector_to_array(to_tsvector(%s::regconfig, %s))", [self._configuration, query]
+            ).fetchone()
+            lexemes = row[0] if row else []
+            if not lexemes:
+                return []
+            any_word = " | ".join(map(_quote_lexeme, lexemes))
+            bound = [weights, *values, any_word, *values, any_word, *where.values]
+            return connection.execute(statement, bound).fetchall()
+
+        rows = await self._job(job)
+        return [Row(dict(zip(names, row[:-1], strict=True)), float(row[-1])) for row in rows]
+
+    def _document_sql(self) -> tuple[str, list[str]]:
+        """Return the tsvector to search, and the values of its placeholders."""
+        if self.tsvector is not None:
+            return quote_for_psycopg(self.tsvector), []
+        parts = [
+            f"setweight(to_tsvector(%s::regconfig, coalesce({quote_for_psycopg(name)}::text, '')), '{label}')"
+            for name, label in self._labels().items()
+        ]
+        return "(" + " || ".join(parts) + ")", [self._configuration] * len(parts)
+
+    def _labels(self) -> dict[str, str]:
+        """Return field -> label: the heaviest weight is A, and D is for all from the fourth on."""
+        levels = sorted(set(self.columns.weights.values()), reverse=True)
+        return {name: _LABELS[min(levels.index(weight), 3)] for name, weight in self.columns.weights.items()}
+
+    def _label_weights(self) -> list[float]:
+        """Return the weights of the labels D, C, B and A; those of PostgreSQL for a tsvector column."""
+        if self.tsvector is not None:
+            return [0.1, 0.2, 0.4, 1.0]
+        labels, weights = self._labels(), self.columns.weights
+        top = max(weights.values())
+        by_label = {label: weights[name] / top for name, label in reversed(labels.items())}
+        return [by_label.get(label, 0.1) for label in reversed(_LABELS)]
+
+    async def _fetch_nearest(
+        self, vector: Array, tests: Sequence[Test], limit: int, *, exact: bool
+    ) -> list[Row]:
+        where = filter_clause(tests, self.column_types, self.dialect)
+        names = self._selected_for(tests)
+        column = quote_for_psycopg(self.columns.vector or "")
+        operator, kind = _OPERATORS[self.distance], self._vector_type()
+        # An index scan has no second sort key; ties are broken by id only if every row is compared.
+        ties = f", {self._order_sql()}" if exact else ""
+        statement = (
+            f"SELECT {self._select_sql(names)}, {column} {operator} %s::{kind} AS resift_distance "  # noqa: S608
+            f"FROM {self._table_sql()} WHERE {column} IS NOT NULL AND ({where.sql}) "
+            f"ORDER BY {column} {operator} %s::{kind}{ties} LIMIT {int(limit)}"
+        )
+        literal = "[" + ",".join(repr(float(value)) for value in vector) + "]"
+        settings = ["enable_indexscan = off"]
+        if not exact:
+            settings = [
+                f"hnsw.ef_search = {min(1000, max(200, limit))}",
+                "hnsw.iterative_scan = relaxed_order",
+            ]
+
+        def job(connection: Connection) -> list[tuple[Any, ...]]:
+            with connection.transaction():
+                for setting in settings:
+                    connection.execute(f"SET LOCAL {setting}")
+                return connection.execute(statement, [literal, *where.values, literal]).fetchall()
+
+        rows = await self._job(job)
+        return nearest_rows(names, rows, self.distance)
+
+    def _vector_type(self) -> str:
+        expression = self.column_types[self.columns.vector or ""].expression
+        return "halfvec" if expression.endswith("::halfvec") else "vector"
+
+    async def _run(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        return await self._job(lambda connection: connection.execute(statement, list(values)).fetchall())
+
+    async def _job(self, job: Callable[[Connection], T]) -> T:
+        """Run a job on a pooled connection; the server stops it when the caller gives up."""
+        running: list[Connection] = []
+
+        def work() -> T:
+            try:
+                with self._open_pool().connection() as connection:
+                    running.append(connection)
+                    try:
+                        return job(connection)
+                    finally:
+                        running.clear()
+            except self._psycopg.OperationalError as exc:
+                if exc.sqlstate is None:  # the server is gone: connect again, and fail fast, next time
+                    self._disconnect()
+                raise
+
+        def interrupt() -> None:
+            for connection in running:
+                threading.Thread(target=connection.cancel_safe, kwargs={"timeout": 2.0}, daemon=True).start()
+
+        return await self._work(work, interrupt=interrupt)
+
+    def _open_pool(self) -> ConnectionPool:
+        with self._lock:
+            if self._pool is None:
+                arguments = self._connection_arguments()
+                # A pool retries in the background until its timeout. A first connection fails at once.
+                self._psycopg.connect(**arguments).close()
+                self._pool = self._pools.ConnectionPool(
+                    kwargs=arguments, min_size=0, max_size=_THREADS, timeout=self._timeout_s, open=True
+                )
+            return self._pool
+
+    def _disconnect(self) -> None:
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
+
+    def _explain(self, exc: Exception) -> StoreError:
+        lost = isinstance(exc, (self._psycopg.OperationalError, self._psycopg.InterfaceError))
+        code = exc.sqlstate if isinstance(exc, self._psycopg.Error) else None
+        if lost and code is None:
+            return StoreError(
+                f"PostgreSQL table {self.table!r} cannot be reached. Is the server running, and are host, "
+                "port, database, user and password right?",
+                store=self.name,
+                transient=True,
+            )
+        # The server's message may quote rows; its code says what happened.
+        return StoreError(
+            f"PostgreSQL table {self.table!r} failed: {type(exc).__name__}{f' {code}' if code else ''}.",
+            store=self.name,
+            transient=lost,
+        )
+
+
+def _make_column(name: str, kind: str, category: str, modifier: int) -> Column:
+    quoted = quote_for_psycopg(name)
+    if kind in ("vector", "halfvec"):
+        return Column("vector", f"{quoted}::{kind}", max(0, modifier))
+    if kind == "uuid" or category == "E":
+        return Column("text", f"{quoted}::text")
+    found: ColumnKind = "other"
+    if category == "S":
+        found = "text"
+    elif kind in _NUMBERS:
+        found = "number"
+    elif kind == "bool":
+        found = "bool"
+    elif kind in _TIMES:
+        found = "time"
+    elif kind == "tsvector":
+        found = "tsvector"
+    elif kind == "bytea":
+        found = "binary"
+    return Column(found, quoted)
+
+
+def _list_vector_indexes(connection: Connection, table: str) -> set[str]:
+    """Return the columns with an HNSW or IVFFlat index."""
+    rows = connection.execute(
+        "SELECT a.attname FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid "
+        "JOIN pg_catalog.pg_am m ON m.oid = c.relam JOIN pg_catalog.pg_attribute a "
+        "ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey) "
+        "WHERE i.indrelid = to_regclass(%s) AND i.indisvalid AND m.amname IN ('hnsw', 'ivfflat')",
+        [table],
+    ).fetchall()
+    return {row[0] for row in rows}
+
+
+def _quote_lexeme(lexeme: str) -> str:
+    return "'" + lexeme.replace("\\", "\\\\").replace("'", "''") + "'"
