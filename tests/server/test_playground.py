@@ -10,6 +10,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
+from resift.cli.main import main
 from resift.evaluation.readers import read_collection
 from tests.server.browser import PHONE, WIDE, needs_browser, opened
 from tests.server.process import start
@@ -68,8 +69,19 @@ def test_question_to_cards_to_why(server, tmp_path, size, dark):
         assert "the red fox" in first.text
         first.find_element(By.TAG_NAME, "summary").click()
         assert "1st of 3" in first.find_element(By.CSS_SELECTOR, ".why").text
-        kind = "wide" if size == WIDE else "narrow"
-        drawn = driver.find_element(By.CSS_SELECTOR, f"svg.flow.{kind}")
+        # The first hit is visible at once, with its matching words marked.
+        assert first.location["y"] + 60 < size[1]
+        assert [mark.get_property("textContent") for mark in first.find_elements(By.TAG_NAME, "mark")] == [
+            "red",
+            "fox",
+        ]
+        assert driver.find_element(By.CSS_SELECTOR, ".timing summary").text.endswith("MiniLM-L-12-v2")
+        flow = driver.find_element(By.CSS_SELECTOR, ".picture")
+        # On a phone the picture is below the hits and closed.
+        assert (flow.get_attribute("open") is not None) == (size == WIDE)
+        if size != WIDE:
+            driver.execute_script("arguments[0].open = true", flow)
+        drawn = flow.find_element(By.CSS_SELECTOR, "svg.flow.narrow")
         assert driver.execute_script("return arguments[0] instanceof SVGSVGElement", drawn)
         assert drawn.size["height"] > 100
         # Its middle may be between two strokes of the curve; the last rank on it is always under the pointer.
@@ -110,8 +122,10 @@ def test_two_settings_side_by_side_and_a_request_to_copy(server, tmp_path):
     with opened(tmp_path / "profile") as driver:
         wait = visit(driver, server)
         driver.find_element(By.ID, "sample").click()
+        driver.find_element(By.ID, "drawer-button").click()
         driver.find_element(By.ID, "compare").click()
         assert driver.find_element(By.ID, "setting-b").is_displayed()
+        driver.find_element(By.ID, "drawer-close").click()
         driver.find_element(By.ID, "search").click()
         wait.until(lambda one: len(one.find_elements(By.CSS_SELECTOR, ".ranking")) == 2)
         left, right = (box.location["x"] for box in driver.find_elements(By.CSS_SELECTOR, ".ranking"))
@@ -138,6 +152,7 @@ def test_rating_by_key_fills_a_beir_folder(server, tmp_path, judged):
     with opened(tmp_path / "profile") as driver:
         wait = visit(driver, server)
         fill(driver, "red fox", ["a blue whale", "the red fox", "a red apple"])
+        driver.find_element(By.ID, "drawer-button").click()
         driver.find_element(By.ID, "compare").click()
         driver.find_element(By.ID, "blind").click()
         driver.find_element(By.ID, "judge").click()
@@ -155,3 +170,45 @@ def test_rating_by_key_fills_a_beir_folder(server, tmp_path, judged):
     texts = {row["id"]: row["text"] for row in collection.documents()}
     [rated] = collection.qrels.values()
     assert {texts[id]: str(grade) for id, grade in rated.items()} == grades
+
+
+def test_an_index_is_described_searched_by_address_filtered_and_saved(tmp_path):
+    """What the index holds, a query to try, an answer, the query in the address, a filter and a report."""
+    notes = tmp_path / "notes.md"
+    notes.write_text(
+        f"# Zoo\n\n## Red foxes\n\nThe red fox sleeps at noon. {HOSTILE}\n\n## Whales\n\nA whale sings.\n",
+        encoding="utf-8",
+    )
+    store = tmp_path / "zoo.db"
+    assert main(["index", str(notes), "--store", str(store), "--text-only"]) == 0
+    server = start("--store", str(store))
+    try:
+        with opened(tmp_path / "profile") as driver:
+            wait = WebDriverWait(driver, 30)
+            driver.get(f"{server.url}/")
+            wait.until(lambda one: "2 passages" in one.find_element(By.ID, "index").text)
+            samples = driver.find_elements(By.CSS_SELECTOR, ".samples button")
+            next(button for button in samples if button.text == "Red foxes").click()
+            wait.until(cards)
+            assert cards(driver)[0].find_element(By.CSS_SELECTOR, ".title").text == "Zoo › Red foxes"
+            assert "#q=Red+foxes" in driver.current_url
+            driver.get("about:blank")
+            driver.get(f"{server.url}/#q=when+does+the+fox+sleep%3F&k=1")
+            wait.until(lambda one: "noon" in one.find_element(By.CSS_SELECTOR, ".answer").text)
+            assert len(cards(driver)) == 1
+            report = driver.execute_async_script(
+                "const done = arguments[0]; fetch('/v1/search', {method: 'POST', body: JSON.stringify("
+                "{query: 'fox', report: true})}).then((a) => a.json()).then((data) => done(data.report));"
+            )
+            assert "<h1><bdi>fox</bdi></h1>" in report
+            assert HOSTILE not in report
+            driver.find_element(By.ID, "filter").send_keys("heading=nowhere")
+            driver.find_element(By.ID, "search").click()
+            wait.until(lambda one: not cards(one))
+            assert "heading" in driver.find_element(By.ID, "status").text
+            driver.find_element(By.ID, "filter").send_keys(" price>")
+            driver.find_element(By.ID, "search").click()
+            wait.until(lambda one: "not complete" in one.find_element(By.ID, "status").text)
+            assert [line for line in driver.get_log("browser") if line["level"] == "SEVERE"] == []
+    finally:
+        assert server.stop() == 0

@@ -166,7 +166,7 @@ def _print_rows(ranking: Ranking, scores: DisplayScores, query: str, args: argpa
 
 def _print_hits(ranking: Ranking, scores: DisplayScores, query: str, args: argparse.Namespace) -> None:
     """Show each hit with its title, place, matching words and what moved it."""
-    from resift.explain.flow import find_move, read_flow
+    from resift.explain.flow import find_move, hit_title, read_flow
 
     flow = read_flow(ranking, query=query)
     moves = {path.id: find_move(path, flow) for path in flow.kept}
@@ -179,7 +179,7 @@ def _print_hits(ranking: Ranking, scores: DisplayScores, query: str, args: argpa
         if bars and width() >= 60:
             tail = f"{bar(score or 0.0, 1.0, _BAR_COLUMNS)} {tail}"
         room = width() - len(_MARGIN) - display_width(tail)
-        title = short_id(_title(hit), room - 1)
+        title = short_id(hit_title(hit), room - 1)
         gap = " " * max(1, room - display_width(title))
         print_text(f"{rank:>2} {style(title, 'bold')}{gap}{style(tail, 'cyan')}")
         place = _place(hit)
@@ -193,19 +193,14 @@ def _print_hits(ranking: Ranking, scores: DisplayScores, query: str, args: argpa
     if args.explain:
         for rank, hit in enumerate(ranking, start=1):
             print_text()
-            print_text(style(f"{rank:>2} {short_id(_title(hit), width() - 3)}", "bold"))
+            print_text(style(f"{rank:>2} {short_id(hit_title(hit), width() - 3)}", "bold"))
             print_text(wrap(ranking.why(hit.id), indent=_MARGIN))
-
-
-def _title(hit: Hit) -> str:
-    """Return title › heading, or else the file name, or else the id."""
-    title, heading = (str(hit.metadata.get(key) or "").strip() for key in ("title", "heading"))
-    path = str(hit.metadata.get("path") or "")
-    return " › ".join(part for part in (title, heading) if part) or path.rpartition("/")[2] or hit.id
 
 
 def _place(hit: Hit) -> str:
     """Return path, page and id of a hit, as far as the title does not show them."""
+    from resift.explain.flow import hit_title
+
     parts = []
     path = str(hit.metadata.get("path") or "")
     if path:
@@ -213,9 +208,9 @@ def _place(hit: Hit) -> str:
     for key, label in (("page", "p. "), ("slide", "slide "), ("sheet", "sheet "), ("line", "line ")):
         if hit.metadata.get(key) is not None:
             parts.append(f"{label}{hit.metadata[key]}")
-    if not path and _title(hit) != hit.id:
+    if not path and hit_title(hit) != hit.id:
         parts.append(hit.id)
-    return "" if parts == [_title(hit)] else "  ".join(parts)
+    return "" if parts == [hit_title(hit)] else "  ".join(parts)
 
 
 def _print_dim(text: str) -> None:
@@ -227,15 +222,10 @@ def _snippet_lines(hit: Hit, query: str, *, max_lines: int | None) -> list[Text]
     from rich.console import Console
     from rich.text import Text
 
+    from resift.explain.flow import hit_body
     from resift.text.snippets import snippet
 
-    body, columns = hit.text, width() - len(_MARGIN)
-    for key in ("heading", "title"):
-        # Indexing puts the heading before each chunk, and the title line shows it already.
-        head = str(hit.metadata.get(key) or "")
-        if head and body.startswith(head) and body[len(head) :].strip():
-            body = body[len(head) :].lstrip()
-            break
+    body, columns = hit_body(hit), width() - len(_MARGIN)
     part = snippet(body, query, length=len(body) + 1 if max_lines is None else 2 * columns - 8)
     text = Text("".join(char if char.isprintable() else " " for char in part.text))
     if part.matches and style("x", "dim") != "x":

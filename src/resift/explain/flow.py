@@ -6,6 +6,7 @@ and `make_layout` chooses the hits of a picture and their rows.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -232,6 +233,47 @@ def _move_reason(path: HitPath, flow: Flow, stops: list[tuple[FlowColumn, FlowPo
         cause = " + ".join(f"{name} {format_score(value)}" for name, value in largest_first)
     cause = "; ".join(filter(None, (cause, after.note)))
     return f"{moved}: {cause}" if cause else moved
+
+
+_DIGEST = re.compile(r"[0-9a-f]{12,}")
+TITLE_WORDS = 9
+
+
+def hit_title(hit: Hit) -> str:
+    """Return title › heading of a hit, or else its file name, or else its id, which may not be a digest.
+
+    A hit without any of these is called by the first words of its text.
+    """
+    title, heading = (str(hit.metadata.get(key) or "").strip() for key in ("title", "heading"))
+    if title and (heading == title or heading.startswith(f"{title} › ")):
+        title = ""  # the headings begin with the title
+    path = str(hit.metadata.get("path") or "")
+    name = " › ".join(part for part in (title, heading) if part) or path.rpartition("/")[2]
+    if name or not _DIGEST.fullmatch(hit.id):
+        return name or hit.id
+    words = hit.text[:1000].split()
+    return " ".join(words[:TITLE_WORDS]) + (" …" if len(words) > TITLE_WORDS else "") or hit.id
+
+
+def hit_location(hit: Hit) -> str:
+    """Return path, page and line of a hit, as far as its title does not show them."""
+    parts = [str(hit.metadata.get("path") or "")]
+    for key, label in (("page", "p. "), ("slide", "slide "), ("sheet", "sheet "), ("line", "line ")):
+        if hit.metadata.get(key) is not None:
+            parts.append(f"{label}{hit.metadata[key]}")
+    if not parts[0] and hit_title(hit) != hit.id and not _DIGEST.fullmatch(hit.id):
+        parts.append(hit.id)
+    text = " · ".join(part for part in parts if part)
+    return "" if text == hit_title(hit) else text
+
+
+def hit_body(hit: Hit) -> str:
+    """Return the text of a hit without the heading that indexing puts before it."""
+    for key in ("heading", "title"):
+        head = str(hit.metadata.get(key) or "")
+        if head and hit.text.startswith(head) and hit.text[len(head) :].strip():
+            return hit.text[len(head) :].lstrip()
+    return hit.text
 
 
 MAX_FALLEN = 3

@@ -12,7 +12,17 @@ from collections.abc import Mapping
 
 from markupsafe import Markup
 
-from resift.explain.flow import Flow, FlowColumn, FlowPosition, HitLine, Layout, make_layout
+from resift.explain.flow import (
+    Flow,
+    FlowColumn,
+    FlowPosition,
+    HitLine,
+    Layout,
+    hit_body,
+    hit_location,
+    hit_title,
+    make_layout,
+)
 from resift.explain.reasons import format_score
 from resift.explain.svg import FLOW_STYLE, NARROW, PAGE_COLORS, WIDE, html, html_page, join_markup, picture
 from resift.text.snippets import clip, snippet
@@ -37,7 +47,7 @@ h2 { font-size: 1.12rem; margin: 34px 0 10px; } p { margin: 4px 0 10px; } bdi { 
 .legend { display: flex; flex-wrap: wrap; gap: 4px 18px; margin: 10px 2px 0; color: var(--dim); font-size: .87rem; }
 .legend b { font-weight: 700; } .rose b, .chip.rose { color: var(--rose); } .fell b, .chip.fell { color: var(--fell); }
 .stayed b, .chip.stayed { color: var(--stayed); } .cut b, .chip.cut { color: var(--cut); }
-.warn { border-left: 4px solid var(--fell); margin: 14px 0; }
+.warn { border-left: 4px solid var(--wrong); margin: 14px 0; }
 .times { display: block; width: 100%; margin-top: 12px; height: 8px; border-radius: 5px; overflow: hidden; }
 .times rect { fill: var(--stayed); stroke: var(--bg); stroke-width: 1; } .times rect:nth-child(2n) { fill: var(--rose); }
 .times rect:nth-child(3n) { fill: var(--cut); }
@@ -168,28 +178,30 @@ def _hits(flow: Flow, layout: Layout) -> list[Markup]:
 
 
 def _details(line: HitLine, flow: Flow, scale: Mapping[str, float]) -> Markup:
-    path = line.path
+    path, location = line.path, hit_location(line.path.hit)
     columns = [column for column in flow.columns if column.key in path.places]
     rows = [row for column in columns for row in _rows(column, path.places[column.key], scale)]
     return html(
         '<details class="card hit" id="hit-{number}" data-hit="{number}"><summary>'
         '<span class="place">{place}</span><span class="chip {kind}">{sign}</span>'
-        '<span class="what"><bdi class="id">{id}</bdi><span class="text"><bdi>{snippet}</bdi></span>'
+        '<span class="what"><bdi class="id">{title}</bdi>{location}<span class="text"><bdi>{snippet}</bdi></span>'
         '<span class="dim small">{reason}</span></span></summary><div>'
-        "<p><bdi>{text}</bdi></p>"
+        '<p><bdi>{text}</bdi></p><p class="dim small"><bdi>{why}</bdi></p>'
         '<div class="scroll"><table><thead><tr><th>stage</th><th class="n">rank</th><th class="n">score</th><th></th>'
         "</tr></thead><tbody>{rows}</tbody></table></div>"
-        '<p class="dim small"><bdi>{why}</bdi></p></div></details>',
+        '<p class="dim small"><bdi>id {id}</bdi></p></div></details>',
         number=line.number,
         place=path.final or "–",
         kind=line.move.kind,
         sign=line.move.sign,
-        id=path.id,
-        snippet=_snippet(path.hit.text, flow.query),
+        title=hit_title(path.hit),
+        location=html('<span class="dim small"><bdi>{}</bdi></span>', location) if location else "",
+        snippet=_snippet(hit_body(path.hit), flow.query),
         reason=line.move.reason,
         text=path.hit.text or html("<i>no text</i>"),
         rows=join_markup(rows),
         why=path.why or line.move.reason,
+        id=path.id,
     )
 
 
@@ -248,7 +260,7 @@ def _left_out(flow: Flow) -> Markup:
         return Markup()
     row = '<tr><td><bdi>{}</bdi></td><td class="n">{}</td><td>{}</td><td class="dim"><bdi>{}</bdi></td></tr>'
     rows = join_markup(
-        html(row, path.id, path.last_rank or "–", path.cut, clip(path.hit.text, 90))
+        html(row, hit_title(path.hit), path.last_rank or "–", path.cut, clip(hit_body(path.hit), 90))
         for path in flow.cut[:MAX_CUT]
     )
     more = len(flow.cut) - MAX_CUT

@@ -17,7 +17,16 @@ from typing import Literal
 
 from markupsafe import Markup, escape
 
-from resift.explain.flow import Flow, FlowColumn, HitLine, Layout, Node, make_layout
+from resift.explain.flow import (
+    Flow,
+    FlowColumn,
+    HitLine,
+    Layout,
+    Node,
+    hit_body,
+    hit_title,
+    make_layout,
+)
 from resift.text.snippets import clip, clip_words, short_id
 
 # Control characters, lone surrogates and non-characters: XML parsers reject them, some cannot be encoded.
@@ -70,9 +79,9 @@ def _clean(value: object) -> object:
 
 _COLORS = """
 SCOPE { color-scheme: light dark; --bg: #fbfaf8; --card: #fff; --fg: #22262b; --dim: #667079; --line: #e4e1db;
-  --rose: #12805c; --fell: #c2413a; --stayed: #3c6e9f; --cut: #8d949c; --on: #fff; --shade: rgba(30,30,30,.06); }
+  --rose: #12805c; --fell: #94641a; --wrong: #c2413a; --stayed: #3c6e9f; --cut: #8d949c; --on: #fff; --shade: rgba(30,30,30,.06); }
 @media (prefers-color-scheme: dark) { SCOPE { --bg: #14171b; --card: #1b1f25; --fg: #e8ebee; --dim: #a1abb5;
-  --line: #2e353d; --rose: #46c394; --fell: #ff857b; --stayed: #7db4ea; --cut: #7b858f; --on: #101316; --shade: rgba(0,0,0,.3); } }
+  --line: #2e353d; --rose: #46c394; --fell: #e3b566; --wrong: #ff857b; --stayed: #7db4ea; --cut: #7b858f; --on: #101316; --shade: rgba(0,0,0,.3); } }
 """
 
 FLOW_STYLE = """
@@ -297,7 +306,7 @@ def _hit_line(line: HitLine, grid: Grid, *, links: bool, marked: bool) -> Markup
         f"{layout.columns[node.column].label} {node.rank if node.rank is not None else 'not found'}"
         for node in line.nodes
     ]
-    label = f"{line.path.id}: {', '.join(ranks)}. {line.move.reason}."
+    label = f"{hit_title(line.path.hit)}: {', '.join(ranks)}. {line.move.reason}."
     shapes = [svg_title(label), *_curves(line, grid)]
     for entry in line.list_ranks:
         y = grid.list_y(entry.list, entry.row)
@@ -343,11 +352,13 @@ def _hit_name(line: HitLine, node: Node, grid: Grid) -> Markup:
     if size is NARROW:
         return svg_text(x - 4, y + 4, sign, css="name")
     if node.column < len(grid.layout.columns) - 1:
-        return svg_text(x, y + 4, html("{} {}", sign, _isolate(short_id(line.path.id, 20))), css="name")
-    name = html("{} {}", sign, _isolate(short_id(line.path.id, size.name_chars)))
+        return svg_text(
+            x, y + 4, html("{} {}", sign, _isolate(short_id(hit_title(line.path.hit), 20))), css="name"
+        )
+    name = html("{} {}", sign, _isolate(short_id(hit_title(line.path.hit), size.name_chars)))
     text = svg_text(x, y - 2, name, css="name")
     if line.path.hit.text:
-        text += svg_text(x, y + 13, _isolate(clip_words(line.path.hit.text, 46)), css="snippet")
+        text += svg_text(x, y + 13, _isolate(clip_words(hit_body(line.path.hit), 46)), css="snippet")
     return text
 
 

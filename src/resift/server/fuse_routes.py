@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from resift.errors import InputError
+from resift.explain.flow import read_flow
 from resift.ranking.fusion.methods import METHODS, fuse
 from resift.ranking.fusion.score_based import NORMALIZATIONS
 from resift.server.endpoint import Request, Response, encode_json
@@ -261,6 +262,6 @@ def _explain(body: ExplainRequest) -> ExplainAnswer:
         why=ranking.why_all() if body.id is None else {body.id: ranking.why(body.id)},
         text=text,
         svg=explanation.svg(),
-        flow=draw_rank_flow(ranking, query),
+        flow=draw_rank_flow(read_flow(ranking, query=query)),
         notes=notes,
     )

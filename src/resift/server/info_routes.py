@@ -17,7 +17,7 @@ from resift.rerankers.cross_encoder import CrossEncoderReranker
 from resift.server.endpoint import Request, Response
 from resift.server.openapi import Operation, api_page, describe_operations
 from resift.server.request_errors import OPENAI, TEI
-from resift.server.search_routes import MAX_DEPTH, RERANKERS, SearchService
+from resift.server.search_routes import MAX_DEPTH, RERANKERS, IndexSummary, SearchService
 from resift.server.state import ServerState
 from resift.types import JsonObject
 
@@ -26,6 +26,7 @@ PLAYGROUND_FILES = {
     "copying.js": "text/javascript",
     "documents.js": "text/javascript",
     "dom.js": "text/javascript",
+    "filters.js": "text/javascript",
     "judging.js": "text/javascript",
     "main.js": "text/javascript",
     "ranking.js": "text/javascript",
@@ -84,6 +85,8 @@ class PlaygroundOptions(Struct):
     fusions: list[str]
     rerankers: list[str]
     most_depth: int
+    indexes: list[IndexSummary]
+    ask: bool
 
 
 def info_operations(server: ServerState, search: SearchService) -> list[Operation]:
@@ -211,6 +214,8 @@ def _playground_operations(server: ServerState, search: SearchService) -> list[O
                 fusions=sorted(METHODS),
                 rerankers=list(RERANKERS),
                 most_depth=MAX_DEPTH,
+                indexes=await search.describe(),
+                ask=search.has_index or server.options.pack is not None,
             )
         )
 

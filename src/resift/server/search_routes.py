@@ -17,7 +17,7 @@ from resift.agent.multi_doc import MultiDocSynthesizer, answer_from_ranking, cle
 from resift.agent.writers import ExtractiveWriter
 from resift.deadline import Deadline
 from resift.errors import RetrievalError
-from resift.explain.flow import make_layout, read_flow
+from resift.explain.flow import Flow, find_move, hit_body, hit_location, hit_title, make_layout, read_flow
 from resift.explain.svg import NARROW, WIDE, picture
 from resift.external.candidates import hits_from
 from resift.ingest.indexing import open_index
@@ -41,6 +41,7 @@ from resift.server.schema import DocumentId, Fraction, Milliseconds, NonEmpty, N
 from resift.server.state import ServerState
 from resift.stores.memory import MemoryStore
 from resift.stores.sqlite import SQLiteStore
+from resift.text.snippets import Snippet, snippet
 from resift.types import Hit, JsonObject, Ranking
 
 MAX_HITS = 1000
@@ -61,6 +62,14 @@ EMBEDDING_SHARE = 0.6
 """Part of the time before a deadline that embedding the documents of a request may take."""
 
 FLOW_HITS = 10
+SNIPPET_CHARS = 260
+SAMPLED_DOCUMENTS = 60
+"""Documents whose titles and metadata describe an index in the playground."""
+
+MAX_LISTED_IDS = 200_000
+"""Larger indexes are described without sample queries: listing their ids takes seconds."""
+
+SAMPLE_QUERIES = 5
 
 
 class RequestDocument(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -94,6 +103,7 @@ class SearchRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     explain: bool | None = None
     documents: Documents | None = None
     settings: SearchSettings | None = None
+    report: bool | None = None
 
 
 class AskRequest(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -101,6 +111,7 @@ class AskRequest(Struct, kw_only=True, forbid_unknown_fields=True):
 
     question: NotBlank
     k: Annotated[int, Meta(ge=1, le=20)] | None = None
+    where: JsonObject | None = None
     documents: Documents | None = None
     deadline_ms: Milliseconds | None = None
     explain: bool | None = None
@@ -117,8 +128,34 @@ class RankedHit(Struct, kw_only=True):
     relevance: Fraction | UnsetType = UNSET
 
 
+class StagePosition(Struct):
+    """Rank and score of a hit after one stage."""
+
+    stage: str
+    rank: int
+    score: float | None
+
+
+class HitCard(Struct):
+    """A hit as people see it: title, location, best part of the text, and what moved it.
+
+    The snippet is in parts: text, and whether it is a match.
+    """
+
+    title: str
+    location: str
+    snippet: list[tuple[str, bool]]
+    move: str
+    kind: str
+    reason: str
+    stages: list[StagePosition]
+
+
 class RankingAnswer(Struct, kw_only=True, omit_defaults=True):
-    """A ranking as plain data; `why`, `flow`, `cut` and `trace` come with `explain`."""
+    """A ranking as plain data.
+
+    `cards`, `why`, `flow`, `cut` and `trace` come with `explain`; `report` is an HTML page.
+    """
 
     hits: list[RankedHit]
     degraded: bool
@@ -129,8 +166,10 @@ class RankingAnswer(Struct, kw_only=True, omit_defaults=True):
     timings: dict[str, float]
     query: str = ""
     warnings: list[str] = []
+    cards: list[HitCard] = []
     why: dict[str, str] = {}
     flow: dict[str, str] = {}
+    report: str = ""
     cut: list[RankedHit] = []
     trace: list[JsonObject] = []
 
@@ -184,6 +223,47 @@ def search_operations(server: ServerState, search: SearchService, ask: AskServic
             answers=[AskAnswer],
         ),
     ]
+
+
+class IndexSummary(Struct, kw_only=True):
+    """What an index holds; empty where the store cannot tell."""
+
+    name: str
+    passages: int | None = None
+    files: int | None = None
+    embedder: str = ""
+    keys: list[str] = []
+    queries: list[str] = []
+
+
+async def _summarize(store: SQLiteStore) -> IndexSummary:
+    facts = await asyncio.to_thread(store.metadata)
+    summary = IndexSummary(
+        name=store.name,
+        passages=facts.documents,
+        files=len(await store.sources()) or None,
+        embedder=facts.embedder,
+    )
+    if not facts.documents or facts.documents > MAX_LISTED_IDS:
+        return summary
+    ids = await store.ids()
+    hits = await store.get(ids[:: max(1, len(ids) // SAMPLED_DOCUMENTS)][:SAMPLED_DOCUMENTS])
+    summary.keys = sorted({key for hit in hits for key, value in hit.metadata.items() if value is not None})
+    summary.queries = _sample_queries(hits)
+    return summary
+
+
+def _sample_queries(hits: Sequence[Hit]) -> list[str]:
+    """Return last headings, or first words, as queries to try; names with digits are often item numbers."""
+    names = []
+    for hit in hits:
+        name = hit_title(hit).rpartition(" › ")[2]
+        if name in (hit.id, str(hit.metadata.get("path") or "").rpartition("/")[2]):
+            name = " ".join(hit_body(hit).split()[:7])
+        names.append(name.strip(" #:.…"))
+    words = [name for name in dict.fromkeys(names) if name and not any(char.isdigit() for char in name)]
+    words.sort(key=lambda name: " " not in name)  # several words first, otherwise in the order of the index
+    return words[:SAMPLE_QUERIES]
 
 
 class SearchService:
@@ -242,6 +322,14 @@ class SearchService:
             reason = "; ".join(filter(None, (late, ranking.reason)))
             ranking = replace(ranking, degraded=True, reason=reason)
         return ranking, pipeline
+
+    async def describe(self) -> list[IndexSummary]:
+        """Return what the indexes of the server hold: counts, keys for filters, and queries to try."""
+        if not self._server.options.stores:
+            refs = [] if self._server.pipeline is None else self._server.pipeline.stores
+            return [IndexSummary(name=ref.name) for ref in refs]
+        await self._open_stores()
+        return [await _summarize(store) for store in self._stores or ()]
 
     async def close(self) -> None:
         """Close the indexes."""
@@ -381,6 +469,8 @@ def _search_data(body: SearchRequest, ranking: Ranking, pipeline: Pipeline | Non
     relevance = () if pipeline is None else relevance_of(ranking, pipeline)
     for hit, value in zip(data["hits"], relevance, strict=True):
         hit["relevance"] = value
+    if body.report:
+        data["report"] = ranking.explain(query=body.query).html()
     return {"query": body.query, **data}
 
 
@@ -391,15 +481,47 @@ def ranking_data(ranking: Ranking, *, query: str, explain: bool) -> JsonObject:
     """Return a ranking as plain data; with `explain`, the trace, the reasons and the rank flow too."""
     data = ranking.to_dict(timings=True)
     if explain:
-        return {**data, "why": ranking.why_all(), "flow": draw_rank_flow(ranking, query)}
+        flow = read_flow(ranking, query=query)
+        return {**data, "cards": hit_cards(flow), "why": ranking.why_all(), "flow": draw_rank_flow(flow)}
     data["hits"] = [{name: hit[name] for name in _SHOWN_FIELDS} for hit in data["hits"]]
     hidden = ("cut", "trace", "query")
     return {name: value for name, value in data.items() if name not in hidden}
 
 
-def draw_rank_flow(ranking: Ranking, query: str) -> dict[str, str]:
+def hit_cards(flow: Flow) -> list[HitCard]:
+    """Return the hits as people see them, in order."""
+    cards = []
+    for path in flow.kept:
+        part, move = snippet(hit_body(path.hit), flow.query, length=SNIPPET_CHARS), find_move(path, flow)
+        stages = [
+            StagePosition(" · ".join(filter(None, (column.label, column.by))), place.rank, place.score)
+            for column in flow.columns
+            if (place := path.places.get(column.key)) is not None
+        ]
+        cards.append(
+            HitCard(
+                title=hit_title(path.hit),
+                location=hit_location(path.hit),
+                snippet=_snippet_parts(part),
+                move=move.sign,
+                kind=move.kind,
+                reason=move.reason,
+                stages=stages,
+            )
+        )
+    return cards
+
+
+def _snippet_parts(part: Snippet) -> list[tuple[str, bool]]:
+    parts, done = [], 0
+    for start, end in part.matches:
+        parts += [(part.text[done:start], False), (part.text[start:end], True)]
+        done = end
+    return [piece for piece in (*parts, (part.text[done:], False)) if piece[0]]
+
+
+def draw_rank_flow(flow: Flow) -> dict[str, str]:
     """Return the rank flow as SVG for a wide and a narrow screen; the playground has its style sheet."""
-    flow = read_flow(ranking, query=query)
     layout = make_layout(flow, top=FLOW_HITS)
     if not layout.lines:
         return {}
@@ -423,6 +545,8 @@ class AskService:
     async def answer(self, request: Request, body: AskRequest) -> Response:
         """Return the answer to a request."""
         if self.server.options.pack is not None and body.documents is None:
+            if body.where is not None:
+                raise RequestFailed("invalid", "where filters an index or documents; a pack has no metadata")
             return await self._ask_pack(request, body)
         if not self.search.has_index and body.documents is None:
             raise RequestFailed(
@@ -432,7 +556,11 @@ class AskService:
         question, notes = clean_question(body.question)
         k = body.k or DEFAULT_PASSAGES
         query = SearchRequest(
-            query=question or body.question, k=k, documents=body.documents, deadline_ms=body.deadline_ms
+            query=question or body.question,
+            k=k,
+            where=body.where,
+            documents=body.documents,
+            deadline_ms=body.deadline_ms,
         )
         ranking, _ = await self.search.search(request, query)
         _, scorer = self.server.model(None)

@@ -10,6 +10,13 @@ export function make(tag, options = {}, ...children) {
   return element;
 }
 
+export function svg(tag, attributes, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
 export const byId = (id) => document.getElementById(id);
 
 // A picture of the server without active content. As part of a page, an svg needs no xmlns.

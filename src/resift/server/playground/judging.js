@@ -43,10 +43,12 @@ export async function showScore() {
   const part = (name) => make("span", {},
     make("span", { className: `badge ${name}` }, name.toUpperCase()), " ",
     make("meter", { min: 0, max: 1, value: score[name].mean || 0 }), ` ${format(score[name])}`);
+  const same = JSON.stringify(score.settings?.a) === JSON.stringify(score.settings?.b);
   const blind = score.blind;
   const wins = blind.a + blind.b + blind.tie;
   box.replaceChildren(
     make("strong", {}, `${score.measure}, ${score.questions} ${score.questions === 1 ? "query" : "queries"}, ${score.ratings} ratings`),
-    part("a"), part("b"), make("span", {}, `A − B ${format(score.difference)}`),
+    ...(same ? [make("span", {}, make("meter", { min: 0, max: 1, value: score.a.mean || 0 }), ` ${format(score.a)}`)]
+      : [part("a"), part("b"), make("span", {}, `A − B ${format(score.difference)}`)]),
     ...(wins ? [make("span", {}, `blind: A wins ${blind.a}, B ${blind.b}, ties ${blind.tie}`)] : []));
 }

@@ -1,13 +1,15 @@
-// The page: sends queries, shows one or two rankings, and lets people rate hits.
+// The page: sends queries, shows one or two rankings, and lets people rate hits. The address keeps the query.
 import { askForKey, call, key } from "./api.js";
 import { asText } from "./copying.js";
 import { documentsFrom, documentsIn, SAMPLE } from "./documents.js";
 import { byId, make } from "./dom.js";
+import { parseFilter } from "./filters.js";
 import { showScore, startSession } from "./judging.js";
-import { ranking } from "./ranking.js";
+import { answerPanel, ranking, searchPanel } from "./ranking.js";
 import { Settings } from "./settings.js";
 
 let choices = null;
+let shown = 0; // number of the search on the page: an older answer must not replace it
 const settings = {};
 
 function showStatus(text, wrong = false) {
@@ -15,20 +17,19 @@ function showStatus(text, wrong = false) {
   byId("status").classList.toggle("wrong", wrong);
 }
 
-function chosenSource() {
-  return document.querySelector("input[name=source]:checked").value;
-}
+const chosenSource = () => document.querySelector("input[name=source]:checked").value;
 
 function request(name) {
   const body = { query: byId("query").value.trim(), k: Math.max(1, Math.min(50, Number(byId("k").value) || 10)) };
   if (chosenSource() === "own") body.documents = documentsIn(byId("documents").value);
+  else if (byId("filter").value.trim()) body.where = parseFilter(byId("filter").value);
   if (name) body.settings = settings[name].value();
   return body;
 }
 
 async function working(work) {
   byId("search").disabled = true;
-  showStatus("Working…");
+  showStatus("Searching…");
   try {
     showStatus(await work());
   } catch (problem) {
@@ -41,29 +42,99 @@ async function working(work) {
 function check() {
   const body = request("a");
   if (!body.query) throw new Error("Enter a query first.");
-  if (body.documents && !body.documents.length) throw new Error("Paste or upload documents first, or use the sample.");
+  if (body.documents && !body.documents.length) {
+    byId("start").hidden = false;
+    throw new Error("Paste or upload documents first, or use the sample.");
+  }
+  return body;
 }
 
 async function search() {
-  check();
+  const body = check();
   const names = byId("compare").checked ? ["a", "b"] : ["a"];
-  const started = performance.now();
+  const number = (shown += 1);
+  byId("drawer").close();
   const answers = await Promise.all(names.map((name) => call("POST", "/v1/search", { ...request(name), explain: true })));
+  if (number !== shown) return "";
+  keepAddress(body);
+  byId("start").hidden = true;
   const results = byId("results");
-  results.classList.toggle("two", names.length === 2);
-  results.replaceChildren(...answers.map((data, i) => ranking(data, names.length === 2 ? names[i] : "")));
-  return `${answers[0].hits.length} hits in ${Math.round(performance.now() - started)} ms`;
+  const two = names.length === 2;
+  results.className = two ? "two" : "one";
+  results.replaceChildren(...answers.map((data, i) => ranking(data, two ? names[i] : "")));
+  if (!two) {
+    const side = make("aside", { "aria-label": "About this search" });
+    results.append(side);
+    if (wantsAnswer(body)) askFor(body, number, results, answers[0]);
+    side.append(...searchPanel(answers[0], choices, results.querySelectorAll(".result"), enlarge));
+  }
+  window.scrollTo(0, 0);
+  const count = answers[0].hits.length;
+  const warned = answers[0].warnings?.length ? ` ${answers[0].warnings.join(" ")}` : "";
+  return `${count} ${count === 1 ? "hit" : "hits"} in ${Math.round(answers[0].timings?.total ?? 0)} ms.${warned}`;
+}
+
+function wantsAnswer(body) {
+  if (!byId("answer").checked || (!choices.ask && !body.documents)) return false;
+  return body.query.endsWith("?") || body.query.split(/\s+/).length > 3;
+}
+
+async function askFor(body, number, results, ranked) {
+  const question = { question: body.query, documents: body.documents, where: body.where };
+  const box = answerPanel(null);
+  results.prepend(box);
+  const data = await call("POST", "/v1/ask", question).catch((problem) => ({ problem: problem.message }));
+  if (number === shown) box.replaceWith(answerPanel(data, ranked));
+}
+
+function enlarge(drawn) {
+  byId("large-picture").replaceChildren(drawn);
+  byId("large").showModal();
+}
+
+function keepAddress(body) {
+  const kept = new URLSearchParams();
+  if (!body.documents) {
+    kept.set("q", body.query);
+    if (body.k !== 10) kept.set("k", body.k);
+    if (byId("filter").value.trim()) kept.set("filter", byId("filter").value.trim());
+    for (const [name, value] of Object.entries(body.settings || {})) kept.set(name, value);
+  }
+  history.replaceState(null, "", kept.size ? `#${kept}` : location.pathname);
+  document.title = body.documents ? "Resift playground" : `${body.query} – Resift`;
+}
+
+function readAddress() {
+  const kept = new URLSearchParams(location.hash.slice(1));
+  if (!kept.get("q") || !choices.index) return false;
+  byId("query").value = kept.get("q");
+  byId("k").value = kept.get("k") || 10;
+  byId("filter").value = kept.get("filter") || "";
+  settings.a.read(kept);
+  return true;
 }
 
 async function judge() {
   check();
+  byId("drawer").close();
   const pair = { a: settings.a.value(), b: byId("compare").checked ? settings.b.value() : settings.a.value() };
-  const box = await startSession({ ...request(null), settings: pair, blind: byId("blind").checked });
-  byId("results").classList.remove("two");
+  const { where, ...body } = request(null);
+  if (where) throw new Error("Remove the filter to rate hits.");
+  const box = await startSession({ ...body, settings: pair, blind: byId("blind").checked });
+  byId("start").hidden = true;
+  byId("results").className = "";
   byId("results").replaceChildren(box);
   box.querySelector(".rate")?.focus();
   await showScore();
   return "Press 0 to 3 to rate the selected hit.";
+}
+
+async function saveReport() {
+  const data = await call("POST", "/v1/search", { ...check(), report: true });
+  const link = make("a", { href: URL.createObjectURL(new Blob([data.report], { type: "text/html" })), download: "ranking.html" });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+  return "Saved ranking.html. The page contains the texts of the hits.";
 }
 
 function move(step) {
@@ -74,7 +145,7 @@ function move(step) {
 }
 
 function onKey(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
   if (/^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName)) return;
   const card = document.activeElement?.closest?.(".rate");
   if (event.key === "/") { event.preventDefault(); byId("query").focus(); }
@@ -87,9 +158,10 @@ function onKey(event) {
   }
 }
 
-function showCount() {
+function showSource() {
   const own = chosenSource() === "own";
   byId("own").hidden = !own;
+  byId("filter").hidden = own || !choices?.indexes.length;
   byId("count").textContent = own ? `${documentsIn(byId("documents").value).length} documents` : "";
 }
 
@@ -99,33 +171,66 @@ async function copy(form) {
     showStatus(`Copied as ${form}.`);
   } catch {
     const box = make("textarea", { rows: 10, readOnly: true, value: asText(form, request("a"), Boolean(key())) });
-    byId("results").prepend(box);
+    byId("drawer").append(box);
     box.select();
     showStatus("The browser does not allow copying. The text is below.");
   }
 }
 
+function tryQuery(query) {
+  byId("query").value = query;
+  byId("ask").requestSubmit();
+}
+
+// What people see first: what there is to search, and queries to try.
+function describeIndexes() {
+  const box = byId("index");
+  box.hidden = !choices.indexes.length;
+  for (const index of choices.indexes) {
+    const facts = [
+      index.passages === null ? "" : `${index.passages.toLocaleString("en")} passages`,
+      index.files ? `${index.files.toLocaleString("en")} files` : "",
+      index.embedder ? "keyword and vector search" : index.passages === null ? "" : "keyword search",
+    ].filter(Boolean);
+    box.append(make("p", {}, make("strong", {}, index.name), facts.length ? ` · ${facts.join(" · ")}` : ""));
+  }
+  const queries = choices.indexes.flatMap((index) => index.queries).slice(0, 6);
+  if (queries.length) {
+    box.append(make("p", { className: "dim" }, "Try a query:"),
+      make("div", { className: "row wrap samples" }, ...queries.map((query) =>
+        make("button", { type: "button", className: "quiet", onclick: () => tryQuery(query) }, make("bdi", {}, query)))));
+  }
+  const keys = [...new Set(choices.indexes.flatMap((index) => index.keys))];
+  byId("filter-keys").append(...keys.map((name) => make("option", { value: `${name}=` })));
+}
+
 function listen() {
   byId("ask").addEventListener("submit", (event) => { event.preventDefault(); working(search); });
   byId("judge").addEventListener("click", () => working(judge));
+  byId("export").addEventListener("click", () => working(saveReport));
   byId("compare").addEventListener("change", () => { settings.b.element.hidden = !byId("compare").checked; });
-  byId("documents").addEventListener("input", showCount);
-  for (const radio of document.querySelectorAll("input[name=source]")) radio.addEventListener("change", showCount);
+  byId("documents").addEventListener("input", showSource);
+  for (const radio of document.querySelectorAll("input[name=source]")) radio.addEventListener("change", showSource);
   byId("upload").addEventListener("change", async (event) => {
     const documents = await documentsFrom(event.target.files).catch(() => []);
     byId("documents").value = documents.join("\n\n");
     if (!documents.length) showStatus("This page found no documents in these files.", true);
-    showCount();
+    showSource();
   });
   byId("sample").addEventListener("click", () => {
     byId("query").value = SAMPLE.query;
     byId("documents").value = SAMPLE.documents.join("\n");
-    showCount();
+    showSource();
     byId("query").focus();
   });
   for (const button of document.querySelectorAll("[data-copy]")) button.addEventListener("click", () => copy(button.dataset.copy));
+  byId("start-button").addEventListener("click", () => { byId("start").hidden = !byId("start").hidden; });
+  byId("drawer-button").addEventListener("click", () => byId("drawer").showModal());
+  byId("drawer-close").addEventListener("click", () => byId("drawer").close());
+  byId("large-close").addEventListener("click", () => byId("large").close());
   byId("key-button").addEventListener("click", askForKey);
   document.addEventListener("keydown", onKey);
+  window.addEventListener("hashchange", () => { if (readAddress()) working(search); });
 }
 
 async function begin() {
@@ -141,9 +246,12 @@ async function begin() {
   const index = document.querySelector("input[value=index]");
   index.disabled = !choices.index;
   index.checked = choices.index;
-  showCount();
+  describeIndexes();
+  showSource();
   if (choices.judgements) await showScore();
   document.body.dataset.ready = "yes";
+  if (readAddress()) await working(search);
+  else byId("query").focus();
 }
 
 begin().catch((problem) => showStatus(problem.message, true));

@@ -1,6 +1,8 @@
 // The controls of one setting: fusion, reranker, depth, blend. The server chooses what is left empty.
 import { make } from "./dom.js";
 
+const LABELS = { fusion: "Merge lists by", reranker: "Reranker", depth: "Hits to rerank", blend: "Weight of the reranker, 0 to 1" };
+
 export class Settings {
   constructor(name, choices) {
     this.fusion = selector(choices.fusions, "");
@@ -10,7 +12,12 @@ export class Settings {
     const badge = make("span", { className: `badge ${name}` }, name.toUpperCase());
     this.element = make("fieldset", { className: "setting", id: `setting-${name}`, "aria-label": `Setting ${name.toUpperCase()}` },
       make("legend", {}, badge),
-      ...["fusion", "reranker", "depth", "blend"].map((field) => make("label", {}, field, this[field])));
+      ...["fusion", "reranker", "depth", "blend"].map((field) =>
+        make("label", {}, make("span", {}, LABELS[field]), this[field])));
+  }
+
+  read(values) {
+    for (const field of ["fusion", "reranker", "depth", "blend"]) this[field].value = values.get(field) || "";
   }
 
   value() {
