@@ -60,10 +60,10 @@ def test_content_that_is_loaded_later_makes_the_same_hit():
     """Copies, pickles and comparisons load it; copies share what was loaded."""
 
     class Content:
-        def load(self):
-            return "text", {"lang": "en"}
+        def load(self, ids):
+            return {id: ("text", {"lang": "en"}) for id in ids}
 
-    [hit] = lazy_hits(["a"], [1.0], [Content()], source="bm25")
+    [hit] = lazy_hits(["a"], [1.0], Content(), source="bm25")
     [copied] = with_scores([hit], [1.0])
     [scored] = with_scores([hit], [2.0], provider="stub")
     assert (scored.text, scored.metadata) == ("text", {"lang": "en", "rerank_provider": "stub"})

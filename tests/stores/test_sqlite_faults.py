@@ -379,6 +379,45 @@ def test_hits_that_are_not_returned_keep_their_content_after_close(tmp_path: Pat
         assert (hit.text, hit.metadata) == (known[hit.id]["text"], known[hit.id]["metadata"])
 
 
+class SyncStore:
+    """An index file with synchronous methods."""
+
+    def __init__(self, path: Path) -> None:
+        self.store = SQLiteStore(path, embedder=HashingEmbedder())
+        self.close = self.store.release
+
+    def search_lazy(self, query: str) -> list[Any]:
+        return asyncio.run(self.store.text.search_lazy(query, k=300))
+
+    def add(self, documents: list[dict[str, str]]) -> None:
+        asyncio.run(self.store.add(documents))
+
+    def delete(self, ids: list[str]) -> None:
+        asyncio.run(self.store.delete(ids))
+
+
+def test_hits_keep_the_texts_of_their_search_when_the_store_changes(tmp_path: Path) -> None:
+    """Most texts are read after the search, but before the store replaces or deletes their documents."""
+    path = made(tmp_path / "a.db")
+    with contextlib.closing(SyncStore(path)) as store:
+        hits = store.search_lazy("w3 w5")
+        assert not hits[-1]._text.is_read([hits[-1].id])
+        known = {doc["id"]: doc["text"] for doc in DOCS}
+        store.add([{"id": hit.id, "text": "changed"} for hit in hits[::2]])
+        store.delete([hit.id for hit in hits[1::2]])
+        assert [hit.text for hit in hits] == [known[hit.id] for hit in hits]
+
+
+def test_a_text_that_another_process_removed_after_the_search_raises(tmp_path: Path) -> None:
+    """No other text is shown, and a pipeline searches again."""
+    path = made(tmp_path / "a.db")
+    with contextlib.closing(SyncStore(path)) as store, contextlib.closing(SyncStore(path)) as other:
+        last = store.search_lazy("w3 w5")[-1]
+        other.delete([last.id])
+        with pytest.raises(StoreError, match="Search again"):
+            str(last.text)
+
+
 def test_a_damaged_document_among_the_results_fails_its_store(tmp_path: Path) -> None:
     """The ranking is degraded, names the store and the row, and has the hits of the other store."""
     path = made(tmp_path / "a.db")

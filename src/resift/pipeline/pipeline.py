@@ -21,7 +21,7 @@ from resift.pipeline.stages import Fuse, Gate, Rerank, Shape, is_breaker_closed
 from resift.protocols import Reranker, Scorer, ScoringStage, display_name, required_capabilities
 from resift.ranking.blend import nearest_neighbors
 from resift.ranking.fusion.rerankers import is_built_in_fusion
-from resift.stores.base import CorruptDocumentError
+from resift.stores.base import DocumentLoadError
 from resift.stores.filters import list_conditions, parse_filter
 from resift.types import Ranking, StageKind, Where, cut_record
 from resift.types.hit import load_hits
@@ -211,8 +211,8 @@ class Pipeline:
         with ambient_sink(self.sink):
             try:
                 done = await self._run(pool, seconds, lazy=True)
-                load_hits(done.hits)
-            except CorruptDocumentError:
+                await load_hits(done.hits)
+            except DocumentLoadError:
                 # Again with every document verified: the store fails as a whole, and the ranking names it.
                 done = await self._run(pool, seconds, lazy=False)
         return done.with_timing("total", (time.perf_counter() - started) * 1000).ranking()
@@ -384,7 +384,7 @@ async def _run_stage(stage: Stage, pool: Pool, kind: StageKind) -> Pool:
             done = validate_stage_output(pool, done, kind=kind, name=name)
     except DeadlinePassed:
         done = (await _fallback_order(pool)).degrade(f"{name}: no answer in time")
-    except CorruptDocumentError:  # a failure of the store, not of the stage
+    except DocumentLoadError:  # a failure of the store, not of the stage
         raise
     # Any exception: the stage may be foreign, and the old order is better than no answer.
     except Exception as exc:

@@ -234,7 +234,7 @@ class Rerank:
         if depth == 0:
             return pool.with_records(make_record(self.kind, self.name, pool.hits, note=NOT_RERANKED))
         top = pool.hits if depth is None else pool.hits[:depth]
-        load_hits(top)  # here, because a corrupt document is not a failure of the scorer
+        await load_hits(top)  # here, because a document that cannot be read is not a failure of the scorer
         result = await rerank_hits(
             self.scorer,
             pool.query,

@@ -44,8 +44,8 @@ class Match(NamedTuple):
     metadata: Metadata
 
 
-class CorruptDocumentError(StoreError):
-    """The text or metadata of a hit, loaded after the search, does not have its checksum."""
+class DocumentLoadError(StoreError):
+    """The text of a hit could not be read after the search: it is damaged, or was removed since."""
 
 
 class SearchHits(list[Hit]):

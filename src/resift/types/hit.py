@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from itertools import repeat
 from typing import Any, Protocol, TypeAlias
 
 from resift.errors import InvalidHitError
@@ -25,10 +24,14 @@ Where: TypeAlias = Mapping[str, Any]
 
 
 class StoredContent(Protocol):
-    """Text and metadata of a document in the encoding of a store."""
+    """Texts and metadata of a list of documents, which a store reads when they are used."""
 
-    def load(self) -> tuple[str, Metadata]:
-        """Verify and decode both; called at their first use."""
+    def load(self, ids: Sequence[str]) -> Mapping[str, tuple[str, Metadata]]:
+        """Return id -> text and metadata of at least these documents."""
+        ...
+
+    def is_read(self, ids: Iterable[str]) -> bool:
+        """Return whether these documents can be loaded without waiting for a disk or a network."""
         ...
 
 
@@ -80,6 +83,7 @@ class Hit(_HasOriginal):
             self, _same_value(source, source_store, "source", "source_store") if source_store else source
         )
         _set_metadata(self, {} if metadata is None else metadata)
+        _set_original(self, None)
 
     def __repr__(self) -> str:
         # Neither text nor metadata: logs and tracebacks show this, and must not contain documents.
@@ -172,7 +176,7 @@ def _load(hit: Hit) -> tuple[str, Metadata]:
     content: Any = _get_text(hit)
     if isinstance(content, str):  # another thread has loaded it
         return content, _get_metadata(hit)
-    text, metadata = content.load()
+    text, metadata = content.load((hit.id,))[hit.id]
     _set_metadata(hit, metadata)  # before the text, which tells other threads that both are loaded
     _set_text(hit, text)
     return text, metadata
@@ -183,42 +187,76 @@ Hit.text = property(_read_text, _set_text)  # type: ignore[assignment, misc]
 Hit.metadata = property(_read_metadata, _set_metadata)  # type: ignore[assignment, misc]
 
 
+class _Draft(_HasOriginal):
+    """A hit while it is made: the same slots as Hit, but not frozen."""
+
+    __slots__ = ("id", "metadata", "score", "source", "text")
+    id: str
+    text: object
+    score: float | None
+    source: str
+    metadata: object
+    _original: object
+
+
 def lazy_hits(
-    ids: Sequence[str], scores: Iterable[float | None], contents: Iterable[StoredContent], *, source: str
+    ids: Iterable[str], scores: Iterable[float | None], content: StoredContent, *, source: str
 ) -> list[Hit]:
-    """Return hits that load text and metadata at their first use. Ids and scores are not checked."""
-    return _make_hits(
-        len(ids),
-        ids=ids,
-        texts=contents,
-        scores=scores,
-        sources=repeat(source),
-        metadata=repeat(None),
-    )
+    """Return hits that load text and metadata from `content` at their first use.
 
-
-def _make_hits(
-    size: int,
-    *,
-    ids: Iterable[str],
-    texts: Iterable[object],
-    scores: Iterable[float | None],
-    sources: Iterable[str],
-    metadata: Iterable[object],
-) -> list[Hit]:
-    """Return hits made field by field: a loop over hits takes a quarter longer."""
-    hits = list(map(object.__new__, repeat(Hit, size)))
-    # `any` runs the setters, which return None.
-    any(map(_set_id, hits, ids))
-    any(map(_set_text, hits, texts))
-    any(map(_set_score, hits, scores))
-    any(map(_set_source, hits, sources))
-    any(map(_set_metadata, hits, metadata))
+    Ids and scores are not checked.
+    """
+    hits: list[Any] = []
+    for id, score in zip(ids, scores, strict=True):
+        hit = _Draft()
+        hit.id = id
+        hit.text = content
+        hit.score = score
+        hit.source = source
+        hit.metadata = hit._original = None
+        hit.__class__ = Hit  # type: ignore[assignment]
+        hits.append(hit)
     return hits
 
 
-def load_hits(hits: Iterable[Hit]) -> None:
-    """Load the text and metadata of these hits now; raises what the store raises for a damaged document."""
+def _copy_hits(hits: list[Any], scores: Sequence[float | None]) -> list[Hit]:
+    """Return copies of plain hits: drafts take half of the time of the setters above."""
+    copies: list[Any] = [_Draft() for _ in hits]
+    for copy, hit, score in zip(copies, hits, scores, strict=True):
+        copy.id = hit.id
+        copy.text = hit._text
+        copy.score = score
+        copy.source = hit.source
+        copy.metadata = hit._metadata
+        copy._original = hit._original
+        copy.__class__ = Hit
+    return copies
+
+
+async def load_hits(hits: Iterable[Hit]) -> None:
+    """Load the texts and metadata of these hits, those of one list together.
+
+    Raises what the store raises for a damaged document.
+    """
+    by_content: dict[int, tuple[StoredContent, list[Hit]]] = {}
+    for hit in hits:
+        content = hit._text  # type: ignore[attr-defined]
+        if not isinstance(content, str):
+            by_content.setdefault(id(content), (content, []))[1].append(hit)
+    for content, unread in by_content.values():
+        ids = [hit.id for hit in unread]
+        if not content.is_read(ids):
+            import asyncio  # not above: a first `fuse` would take twice as long
+
+            # In a thread: a slow disk must not stop other searches.
+            await asyncio.to_thread(content.load, ids)
+        for hit, (text, metadata) in zip(unread, map(content.load(ids).__getitem__, ids), strict=True):
+            _set_metadata(hit, metadata)
+            _set_text(hit, text)
+
+
+def load_now(hits: Iterable[Hit]) -> None:
+    """Load the texts and metadata of these hits in this thread."""
     for hit in hits:
         _read_text(hit)
 
@@ -230,7 +268,8 @@ def any_without_text(hits: Iterable[Hit]) -> bool:
 
 def same_text(hit: Hit, other: Hit) -> bool:
     """Whether two hits have the same text; copies of one hit are compared without loading it."""
-    return _get_text(hit) is _get_text(other) or hit.text == other.text
+    # Unread hits of one list share their content, which has a text for each id.
+    return (_get_text(hit) is _get_text(other) and hit.id == other.id) or hit.text == other.text
 
 
 def with_scores(
@@ -253,15 +292,11 @@ def with_scores(
         return [
             copy if copy.score is None else copy.with_metadata(rerank_provider=provider) for copy in copies
         ]
-    copies = _make_hits(
-        len(hits),
-        ids=[hit.id for hit in hits],
-        texts=[hit._text for hit in hits],  # type: ignore[attr-defined]
-        scores=scores,
-        sources=[hit.source for hit in hits],
-        metadata=[hit._metadata for hit in hits],  # type: ignore[attr-defined]
-    )
-    any(map(_set_original, copies, [getattr(hit, "_original", None) for hit in hits]))
+    try:
+        copies = _copy_hits(hits, scores)
+    except AttributeError:  # a hit that was unpickled has no original
+        any(map(_set_original, hits, [hit.original for hit in hits]))
+        copies = _copy_hits(hits, scores)
     if provider is not None:
         for copy, hit, score in zip(copies, hits, scores, strict=True):
             if score is not None:  # loaded now: loading it later would replace the metadata

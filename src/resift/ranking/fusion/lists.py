@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import fsum
 from typing import Literal, NamedTuple, TypedDict, TypeVar, cast
@@ -239,7 +239,7 @@ def fuse_values(
         name=name,
         ids=tuple(keys) if by_id else tuple([hit.id for hit in hits]),
         scores=tuple(map(totals.__getitem__, keys)),
-        parts=_contributions(lists, labels, values, None if by_id else firsts),
+        parts=Contributions(lists, labels, values, None if by_id else firsts),
         notes=_duplicate_notes(lists, labels, firsts) if any(ranked.duplicates for ranked in lists) else {},
         merged=merged,
         weights=weights or {},
@@ -266,45 +266,75 @@ def top_hits(
 
 
 def _add_up(lists: Sequence[RankedList], values: Sequence[Sequence[float]], total: Total) -> dict[str, float]:
-    if total is fsum and len(lists) == 2:
-        # The sum of two floats is rounded once, as fsum rounds it.
-        totals = dict(zip(lists[0].hits, values[0], strict=True))
-        for key, value in zip(lists[1].hits, values[1], strict=True):
-            totals[key] = totals[key] + value if key in totals else value
-    else:
-        terms: dict[str, list[float]] = {}
-        for ranked, column in zip(lists, values, strict=True):
-            for key, value in zip(ranked.hits, column, strict=True):
-                if key in terms:
-                    terms[key].append(value)
-                else:
-                    terms[key] = [value]
-        try:
-            totals = {key: total(parts) for key, parts in terms.items()}
-        except OverflowError:
-            raise InputError(TOO_LARGE) from None
+    """Return key -> total of the values that the lists give it."""
+    totals: dict[str, float] = {}
+    several: dict[str, list[float]] = {}  # only of hits in more than one list
+    for ranked, column in zip(lists, values, strict=True):
+        if not totals:
+            totals = dict(zip(ranked.hits, column, strict=True))
+            continue
+        for key, value in zip(ranked.hits, column, strict=True):
+            if key not in totals:
+                totals[key] = value
+            elif key in several:
+                several[key].append(value)
+            else:
+                several[key] = [totals[key], value]
+    try:
+        if total is not fsum:
+            totals = {key: total(several.get(key) or [value]) for key, value in totals.items()}
+        else:
+            totals.update(zip(several, map(fsum, several.values()), strict=True))
+    except OverflowError:
+        raise InputError(TOO_LARGE) from None
     if not all(map(math.isfinite, totals.values())):
         raise InputError(TOO_LARGE)
     return totals
 
 
-def _contributions(
-    lists: Sequence[RankedList],
-    labels: Sequence[str],
-    values: Sequence[Sequence[float]],
-    firsts: Mapping[str, Hit] | None,
-) -> dict[str, dict[str, float]]:
-    """Return list -> id -> the value that the list added; `firsts` translates keys that are not ids."""
-    parts: dict[str, dict[str, float]] = {}
-    for ranked, label, column in zip(lists, labels, values, strict=True):
-        if firsts is None:
-            # Overwriting the values of a copied dict saves a third of the time: it never grows.
-            added = cast("dict[str, float]", dict(ranked.hits))
-            added.update(zip(added, column, strict=True))
-            parts[label] = added
-        else:
-            parts[label] = dict(zip((firsts[key].id for key in ranked.hits), column, strict=True))
-    return parts
+class Contributions(Mapping[str, Mapping[str, float]]):
+    """List -> id -> the value that the list added. Made at its first use: few searches are explained.
+
+    `firsts` translates keys that are not ids.
+    """
+
+    def __init__(
+        self,
+        lists: Sequence[RankedList],
+        labels: Sequence[str],
+        values: Sequence[Sequence[float]],
+        firsts: Mapping[str, Hit] | None,
+    ) -> None:
+        self._source = lists, labels, values, firsts
+        self._parts: dict[str, dict[str, float]] | None = None
+
+    def _read(self) -> dict[str, dict[str, float]]:
+        if self._parts is None:
+            lists, labels, values, firsts = self._source
+            ids = [
+                ranked.hits if firsts is None else [firsts[key].id for key in ranked.hits] for ranked in lists
+            ]
+            self._parts = {
+                label: dict(zip(keys, column, strict=True))
+                for label, keys, column in zip(labels, ids, values, strict=True)
+            }
+            self._source = (), (), (), None
+        return self._parts
+
+    def __getitem__(self, label: str) -> Mapping[str, float]:
+        return self._read()[label]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read())
+
+    def __len__(self) -> int:
+        return len(self._source[1]) if self._parts is None else len(self._parts)
+
+    def __repr__(self) -> str:
+        return repr(self._read())
+
+    def __reduce__(self) -> tuple[type, tuple[dict[str, dict[str, float]]]]:
+        return dict, (self._read(),)
 
 
 def _duplicate_notes(

@@ -150,17 +150,19 @@ def _weighted_values(
     group_weights = list_weights([group.retrieval_mode for group in groups], rules, code_density=code_density)
     values: list[list[float]] = [[] for _ in lists]
     weights = [0.0] * len(lists)
-    ids: dict[str, Hit] = {}
-    for ranked in lists:
-        ids |= ranked.hits
-    lengths = [len({key for i in group.copies for key in lists[i].hits}) for group in groups]
-    for group, weight, length in zip(groups, group_weights, lengths, strict=True):
+    pool_size = len(set().union(*[ranked.hits for ranked in lists]))
+    members = [[lists[i] for i in group.copies] for group in groups]
+    lengths = [
+        len(own[0].hits) if len(own) == 1 else len(set().union(*[ranked.hits for ranked in own]))
+        for own in members
+    ]
+    for group, own, weight, length in zip(groups, members, group_weights, lengths, strict=True):
         # A keyword search that returned less than others has no further matches.
         exhausted = group.retrieval_mode == "lexical" and length < max(lengths)
-        z_scores = _z_scores([lists[i] for i in group.copies], list(ids), exhausted=exhausted)
-        for i, copies in group.copies.items():
-            weights[i] = lists[i].weight * weight / copies  # equal lists share one weight
-            values[i] = [weights[i] * z_scores[key] for key in lists[i].hits]
+        z_scores = _z_scores(own, pool_size, exhausted=exhausted)
+        for (i, copies), column in zip(group.copies.items(), z_scores, strict=True):
+            weights[i] = factor = lists[i].weight * weight / copies  # equal lists share one weight
+            values[i] = [factor * value for value in column]
     return values, weights
 
 
@@ -211,17 +213,25 @@ def _same_collection(first: RankedList, second: RankedList) -> bool:
     return min(best) > 0 and max(best) <= MAX_SCALE_RATIO * min(best)
 
 
-def _z_scores(lists: Sequence[RankedList], ids: Sequence[str], *, exhausted: bool) -> dict[str, float]:
-    """Return id -> standard deviations above the lowest, over the whole pool."""
-    scores: dict[str, float | None] = {}
-    ranks: dict[str, int] = {}
-    for ranked in lists:
-        scores |= {key: hit.score for key, hit in ranked.hits.items()}
-        ranks |= zip(ranked.hits, ranked.ranks, strict=True)
-    values = list_z_scores(list(map(ranks.get, ids)), list(map(scores.get, ids)), ended=exhausted)
+def _z_scores(lists: Sequence[RankedList], pool_size: int, *, exhausted: bool) -> list[list[float]]:
+    """Return per list the standard deviations of its hits above the lowest, over the whole pool."""
+    if len(lists) == 1:
+        ranks: list[int | None] = list(lists[0].ranks)
+        scores = [hit.score for hit in lists[0].hits.values()]
+        columns = [slice(len(ranks))]
+    else:  # parts of one collection, which share no hit; equal lists are the same part
+        firsts = {tuple(ranked.hits): ranked for ranked in reversed(lists)}
+        ranks, scores, columns, starts = [], [], [], {}
+        for key, ranked in firsts.items():
+            starts[key] = slice(len(ranks), len(ranks) + len(ranked.hits))
+            ranks += ranked.ranks
+            scores += [hit.score for hit in ranked.hits.values()]
+        columns = [starts[tuple(ranked.hits)] for ranked in lists]
+    absent = [None] * (pool_size - len(ranks))
+    values = list_z_scores([*ranks, *absent], [*scores, *absent], ended=exhausted)
     # Relative to the lowest, so that a list without the hit adds nothing.
     lowest = min(values)
-    return {id: value - lowest for id, value in zip(ids, values, strict=True)}
+    return [[value - lowest for value in values[column]] for column in columns]
 
 
 def _first_texts(lists: Sequence[RankedList]) -> list[str]:

@@ -69,6 +69,20 @@ class DatabaseFile:
                 )
 
     @contextlib.contextmanager
+    def reading_again(self) -> Iterator[Connection]:
+        """Lend a connection for reads, even after `close`: hits outlive their store."""
+        if not self._closed:
+            with self.reading() as connection:
+                yield connection
+            return
+        again = DatabaseFile(self.path, name=self.name, facts=None, read_only=True)
+        try:
+            with again.reading() as connection:
+                yield connection
+        finally:
+            again.close()
+
+    @contextlib.contextmanager
     def writing(self, convert: Callable[[Connection], None] | None = None) -> Iterator[Connection]:
         """Lend a connection in a write transaction, which is rolled back on any error.
 

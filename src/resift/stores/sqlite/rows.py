@@ -10,15 +10,14 @@ import json
 import sqlite3
 import sys
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from itertools import repeat
 from typing import Any, NamedTuple, Protocol, TypeVar
 from zlib import crc32
 
 from resift._internal.arrays import Array, np
 from resift.errors import StoreError
-from resift.stores.base import CorruptDocumentError
+from resift.stores.base import DocumentLoadError
 from resift.stores.sqlite.tables import Connection, FileMetadata, IndexCorruptedError, checksum, read_metadata
 from resift.types import Metadata
 
@@ -32,6 +31,7 @@ ABSENT = -1
 _COLUMNS = "row, id, text, metadata, checksum"
 _BY_ROW = f"SELECT {_COLUMNS} FROM documents WHERE row IN"  # noqa: S608
 _MAX_PARAMETERS = 500  # older SQLite builds allow 999
+_MAX_KNOWN_IDS = 200_000  # of the rows that searches returned, about 20 MB
 
 
 # Documents
@@ -61,42 +61,70 @@ class StoredRow(NamedTuple):
         return metadata
 
 
-class TranslatesErrors(Protocol):
-    """A file that turns corruption into a StoreError with the next step."""
+class ReadsRows(Protocol):
+    """The file of a store, which hits may outlive."""
 
-    def translate_errors(self) -> AbstractContextManager[None]:
-        """Translate errors inside a `with` block."""
+    def reading_again(self) -> AbstractContextManager[Connection]:
+        """Lend a connection, even after the file was closed."""
         ...
 
 
-class LazyDocument(tuple[tuple[Any, ...], TranslatesErrors, dict[int, tuple[str, Metadata]]]):
-    """A row as it was read, its file, and the loaded rows of the search, by number.
+class LazyDocuments:
+    """The documents of one list of hits. Their texts and metadata are read from the file when they are used.
 
-    It is verified and decoded when its text or metadata is used. A tuple, because a search makes hundreds.
+    The number of a row is never given to another document, so a row has the text of the search or is gone.
     """
 
-    __slots__ = ()
+    __slots__ = ("__weakref__", "_columns", "_file", "_loaded", "_numbers")
 
-    def load(self) -> tuple[str, Metadata]:
-        """Return text and metadata; raises CorruptDocumentError if the checksum is wrong."""
-        columns, file, loaded = self
-        content = loaded.get(columns[0])
-        if content is None:
+    def __init__(self, file: ReadsRows, ids: Sequence[str], numbers: Sequence[int]) -> None:
+        self._file = file
+        self._numbers = dict(zip(ids, numbers, strict=True))
+        self._columns: dict[str, tuple[Any, ...]] = {}  # read, but neither verified nor decoded
+        self._loaded: dict[str, tuple[str, Metadata]] = {}
+
+    def read(self, connection: Connection, ids: Collection[str]) -> None:
+        """Read the columns of these documents; raises IndexCorruptedError if one does not exist."""
+        numbers = self._numbers
+        rows = select_in(connection, _BY_ROW, [numbers[id] for id in ids])
+        self._columns.update({row[1]: row for row in rows})
+        for id in ids:
+            if id not in self._columns or self._columns[id][0] != numbers[id]:
+                raise IndexCorruptedError("documents", numbers[id])
+
+    def read_all(self, connection: Connection) -> None:
+        """Read the columns of all documents, before the file is closed or changed."""
+        self.read(connection, self._numbers.keys() - self._columns.keys())
+
+    def is_read(self, ids: Iterable[str]) -> bool:
+        """Return whether `load` of these ids does not need the file."""
+        return all(id in self._columns for id in ids)
+
+    def load(self, ids: Sequence[str]) -> Mapping[str, tuple[str, Metadata]]:
+        """Return id -> text and metadata of at least these documents.
+
+        Raises DocumentLoadError if a checksum is wrong, or if a document was removed since the search.
+        """
+        loaded = self._loaded
+        missing = [id for id in ids if id not in loaded]
+        if missing:
             try:
-                row = _verify(columns)
-                content = loaded[columns[0]] = row.text, row.decode_metadata()
-            except IndexCorruptedError:
-                self._raise_corruption(file)
-                raise
-        return content
-
-    def _raise_corruption(self, file: TranslatesErrors) -> None:
-        """Raise the error of the file about this row, which says what to do."""
-        try:
-            with file.translate_errors():
-                _verify(self[0]).decode_metadata()
-        except StoreError as exc:
-            raise CorruptDocumentError(str(exc), store=exc.store) from None
+                if not self.is_read(missing):
+                    # Who uses one text after the search may use all: one statement reads them.
+                    unread = [id for id in (missing if len(ids) > 1 else self._numbers) if id not in loaded]
+                    with self._file.reading_again() as connection:
+                        self.read(connection, unread)
+                for id in missing:
+                    row = _verify(self._columns[id])
+                    loaded[id] = row.text, row.decode_metadata()
+            except (IndexCorruptedError, StoreError) as exc:
+                reason = str(exc).removesuffix(".")
+                raise DocumentLoadError(
+                    f"The text of {missing[0]!r} was not read by the search and cannot be read: {reason}. "
+                    "Its document was changed or removed since, or the file is damaged. Search again.",
+                    store=exc.store if isinstance(exc, StoreError) else "sqlite",
+                ) from None
+        return loaded
 
 
 def iterate_documents(connection: sqlite3.Connection) -> Iterator[StoredRow]:
@@ -123,25 +151,6 @@ def read_rows(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[in
     if len(rows) < len(numbers):
         raise IndexCorruptedError("documents", min(set(numbers) - rows.keys()))
     return rows
-
-
-def read_lazy_documents(
-    connection: sqlite3.Connection, numbers: Sequence[int], file: TranslatesErrors
-) -> tuple[dict[int, str], dict[int, LazyDocument]]:
-    """Return the id and the document by row number, without verifying the contents; all must exist."""
-    rows = select_in(connection, _BY_ROW, numbers)
-    found, ids, texts = list(zip(*rows, strict=True))[:3] if rows else ((), (), ())
-    if set(map(type, ids)) - {str}:  # a damaged page may return a number
-        raise IndexCorruptedError("documents", next(row[0] for row in rows if not isinstance(row[1], str)))
-    loaded: dict[int, tuple[str, Metadata]] = {}
-    documents = dict(zip(found, map(LazyDocument, zip(rows, repeat(file), repeat(loaded))), strict=True))
-    if "" in texts:  # fusion looks for the text of such a hit in other lists
-        for row in rows:
-            if row[2] == "":
-                documents[row[0]].load()
-    if len(documents) < len(numbers):
-        raise IndexCorruptedError("documents", min(set(numbers) - documents.keys()))
-    return dict(zip(found, ids, strict=True)), documents
 
 
 def read_ids(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, str]:
@@ -294,6 +303,25 @@ class RowList:
             self.lengths.extend(lengths_by_block[block])
         self._block_starts: Array | None = None
         self._present: Array | None = None
+        self._ids: dict[int, str] = {}
+        self._has_empty = 0 in self.lengths
+
+    def read_ids(self, connection: sqlite3.Connection, rows: Sequence[int]) -> list[str]:
+        """Return the ids of these rows. Verified ids are kept: a row never gets another document."""
+        known = self._ids
+        missing = [row for row in rows if row not in known]
+        if missing:
+            if len(known) > _MAX_KNOWN_IDS:
+                known = self._ids = {}
+                missing = list(rows)
+            known.update(read_ids(connection, missing))
+        return list(map(known.__getitem__, rows))
+
+    def find_empty(self, rows: Sequence[int]) -> list[int]:
+        """Return the positions of rows whose documents have no terms, and therefore possibly no text."""
+        if not self._has_empty:
+            return []
+        return [i for i, row in enumerate(rows) if self.lengths[self.find_slot(row)] == 0]
 
     def row_at(self, slot: int) -> int:
         """Return the row in a slot."""
@@ -374,5 +402,8 @@ class RowListCache:
                 lengths_by_block.pop(block, None)
         if sum(counts.values()) != file.documents:
             raise IndexCorruptedError("row_blocks", "all")  # a damaged index hides some
-        self._rows, self._counts = RowList(file, lengths_by_block), counts
+        rows = RowList(file, lengths_by_block)
+        if old is not None:
+            rows._ids = old._ids
+        self._rows, self._counts = rows, counts
         return self._rows

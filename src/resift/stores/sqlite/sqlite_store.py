@@ -6,10 +6,11 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
+from weakref import WeakSet
 
 from resift._internal.arrays import Array, np
 from resift._internal.forking import after_fork
@@ -45,7 +46,7 @@ from resift.stores.sqlite.attributes import explain_stored_filter, find_rows
 from resift.stores.sqlite.database import DatabaseFile, FileReplacedError
 from resift.stores.sqlite.integrity import find_problems
 from resift.stores.sqlite.lexical_index import LexicalView
-from resift.stores.sqlite.rows import RowListCache
+from resift.stores.sqlite.rows import LazyDocuments, RowList, RowListCache
 from resift.stores.sqlite.tables import (
     SCHEMA_VERSION,
     Connection,
@@ -69,7 +70,7 @@ from resift.stores.sqlite.writer import (
 from resift.text import Analyzer
 from resift.text.analysis import BM25
 from resift.types import Hit, JsonObject, Where
-from resift.types.hit import lazy_hits
+from resift.types.hit import lazy_hits, load_now
 from resift.validation import check_arguments, check_path, option
 
 T = TypeVar("T")
@@ -80,6 +81,7 @@ AUTO = "auto"
 _BATCH = 512  # documents per embedding call and transaction
 _TEXT_BATCH = 2048  # documents per transaction without an embedder
 _READERS = 4
+_FIRST_TEXTS = 32  # of a lazy search, read with the ids
 _ATTEMPTS = 5  # at reading a file that is replaced meanwhile
 
 
@@ -160,6 +162,7 @@ class SQLiteStore:
         self._rows = RowListCache()
         self._lexical: LexicalView | None = None
         self._vectors = VectorIndex(exact)
+        self._unread: WeakSet[LazyDocuments] = WeakSet()
         after_fork(self)
 
     @property
@@ -349,7 +352,9 @@ class SQLiteStore:
                     view = self._lexical = LexicalView(rows, self._model)
             words = self._analyzer.query_words(query, languages=rows.file.languages)
             matches = view.search(connection, words, k, find_rows(connection, tests))
-            return self._load_hits(connection, matches, k, tests, source, lazy=lazy)
+            if lazy and not tests:
+                return self._lazy_hits(connection, rows, matches, k, source)
+            return self._load_hits(connection, matches, k, tests, source)
 
         return await self._read(work)
 
@@ -376,10 +381,39 @@ class SQLiteStore:
                 user.check_embedder(rows.file, dimension=len(vector))
                 view = self._vectors.view(connection, rows)
             neighbors = view.search(connection, vector, k, find_rows(connection, tests))
-            hits = self._load_hits(connection, neighbors.matches, k, tests, source, lazy=lazy)
+            if lazy and not tests:
+                hits = self._lazy_hits(connection, rows, neighbors.matches, k, source)
+            else:
+                hits = self._load_hits(connection, neighbors.matches, k, tests, source)
             return SearchHits(hits, approximate=neighbors.approximate)
 
         return await self._read(work)
+
+    def _lazy_hits(
+        self, connection: Connection, rows: RowList, matches: list[tuple[int, float]], k: int, source: str
+    ) -> list[Hit]:
+        """Return the best k as hits with ids and scores; most texts are read when they are used."""
+        names = rows.read_ids(connection, [row for row, _ in matches])
+        best = sorted([(-score, id, row) for (row, score), id in zip(matches, names, strict=True)])[:k]
+        ids, numbers = [id for _, id, _ in best], [row for _, _, row in best]
+        documents = LazyDocuments(self._file, ids, numbers)
+        empty = rows.find_empty(numbers)
+        # The texts that a search most likely uses.
+        documents.read(connection, {*ids[:_FIRST_TEXTS], *[ids[i] for i in empty]})
+        hits = lazy_hits(ids, [-score for score, _, _ in best], documents, source=source)
+        load_now([hits[i] for i in empty])  # fusion takes the text of a hit without one from another list
+        with self._lock:
+            self._unread.add(documents)
+        return hits
+
+    def _read_unread(self, connection: Connection) -> None:
+        """Read the texts of hits that are still in use, before their documents are changed or unavailable."""
+        with self._lock:
+            unread = list(self._unread)
+            self._unread.clear()
+        for documents in unread:
+            with suppress(IndexCorruptedError):  # who uses such a text gets the error
+                documents.read_all(connection)
 
     def _load_hits(
         self,
@@ -388,23 +422,12 @@ class SQLiteStore:
         k: int,
         tests: Sequence[Test],
         source: str,
-        *,
-        lazy: bool,
     ) -> list[Hit]:
         """Return the best k as hits; `matches` may have more that tie with the last."""
         if len(matches) > 2 * k:  # many ties: the ids decide, and the texts are not needed
             ids = stored_rows.read_ids(connection, [row for row, _ in matches])
             matches = sorted(matches, key=lambda match: (-match[1], ids[match[0]]))[:k]
         numbers = [row for row, _ in matches]
-        if lazy and not tests:
-            names, documents = stored_rows.read_lazy_documents(connection, numbers, self._file)
-            best = sorted([(-score, names[number], number) for number, score in matches])[:k]
-            return lazy_hits(
-                [id for _, id, _ in best],
-                [-score for score, _, _ in best],
-                [documents[number] for _, _, number in best],
-                source=source,
-            )
         rows = stored_rows.read_rows(connection, numbers)
         hits = []
         for number, score in matches:
@@ -475,6 +498,9 @@ class SQLiteStore:
         """Close without an event loop; waits for running work."""
         self._writer.close(wait=True)
         self._readers.close(wait=True)
+        if self._unread:
+            with suppress(StoreError), self._file.reading() as connection:
+                self._read_unread(connection)
         self._file.close()
 
     vectors_of = deprecated_name("vectors_of", get_vectors)
@@ -516,6 +542,7 @@ class SQLiteStore:
 
         def write() -> T:
             with self._file.writing(convert_file) as connection:
+                self._read_unread(connection)
                 return work(connection)
 
         return await self._run(self._writer, write)
