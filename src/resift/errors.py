@@ -24,6 +24,7 @@
     ├── RetrievalError                       every store failed: carries the failures
     ├── CapabilityError (PermissionError)    a missing capability, before any I/O
     ├── DeadlineExceeded (TimeoutError)
+    ├── CostLimitExceeded                    not called, because it would cost more than a limit
     └── ProviderError                        a hosted reranker or chat endpoint failed
         ├── ProviderTimeout
         ├── ProviderUnreachable              refused, reset, DNS, TLS
@@ -191,6 +192,12 @@ class CapabilityError(ResiftError, PermissionError):
 
 class DeadlineExceeded(ResiftError, TimeoutError):
     """The deadline passed before there was a result."""
+
+    transient = True
+
+
+class CostLimitExceeded(ResiftError):
+    """A call would cost more than a limit allows, so it was not made."""
 
     transient = True
 

@@ -9,11 +9,15 @@ An event never carries query text, document text or a key. Packages define their
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
+import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, ClassVar, dataclass_transform
 
 log = logging.getLogger("resift")
@@ -88,6 +92,21 @@ class LogSink:
         """Log the event."""
         payload = " ".join(f"{key}={value!r}" for key, value in event.fields().items())
         self.logger.log(self.level, "%s %s", event.name, payload)
+
+
+@dataclass(frozen=True, slots=True)
+class JsonlSink:
+    """Append each event to a file as one line of JSON with its time in UTC; `resift report` reads it."""
+
+    path: str | os.PathLike[str]
+    _lock: threading.Lock = dataclasses.field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def __call__(self, event: Event) -> None:
+        """Write the event. Each line is one write, so several processes can share the file."""
+        stamp = datetime.now(UTC).isoformat(timespec="milliseconds")
+        line = json.dumps({"time": stamp, "event": event.name, **event.fields()}, default=str)
+        with self._lock, open(self.path, "ab", buffering=0) as file:
+            file.write(f"{line}\n".encode())
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ COMMANDS = {
     "models": "add, list, check and time models pinned by digest",
     "record": "record scores of stores and reranker for tune",
     "rerank": "rerank documents from a file or a pipe",
+    "report": "report the cost of hosted reranking from an event log",
     "search": "search an index and rerank the results",
     "serve": "serve reranking, embeddings and search over HTTP",
     "store": "build the search indexes of stores",
@@ -59,7 +60,7 @@ GROUPS = {
     "rank": ("rerank", "fuse", "index", "search", "explain"),
     "answer": ("graph", "ask"),
     "serve": ("serve", "mcp", "batch"),
-    "measure and tune": ("eval", "compare", "record", "tune", "calibrate", "bench"),
+    "measure and tune": ("eval", "compare", "record", "tune", "calibrate", "report", "bench"),
     "set up": ("models", "config", "store", "completion"),
 }
 """Sections of `resift --help`."""

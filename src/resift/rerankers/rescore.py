@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from resift.deadline import Deadline
 from resift.errors import InputError, InvalidHitError, ResiftError, UnsupportedLanguageError, redact
-from resift.events import Reranked, Sink, emit, is_observed
+from resift.events import Reranked, Sink, ambient_sink, emit, is_observed
 from resift.external.candidates import MissingText
 from resift.external.records import read_text
 from resift.protocols import Scorer, describe_scorer, display_name
@@ -116,9 +116,10 @@ async def rerank_hits(
         for hit in hits
     ]
     scorable = [i for i, hit in enumerate(texts) if hit is not None]
-    scores = await _score(
-        scorer, query, [hit for hit in texts if hit is not None], deadline or Deadline.never()
-    )
+    with ambient_sink(sink):
+        scores = await _score(
+            scorer, query, [hit for hit in texts if hit is not None], deadline or Deadline.never()
+        )
     values: list[float | None] = [None] * len(hits)
     for i, value in zip(scorable, scores.values, strict=True):
         # The scorer of another package may return NaN, which has no place in any order.
@@ -208,6 +209,7 @@ def order_by_scores(
         notes=notes,
         score_scale=info.score_scale,
         languages=info.languages,
+        evidence=scores.usage,
     )
     return ranked, record
 

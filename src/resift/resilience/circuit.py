@@ -53,6 +53,7 @@ _NEUTRAL_ERRORS = (
     errors.ProviderRejected,
     errors.CircuitOpenError,
     errors.DeadlineExceeded,
+    errors.CostLimitExceeded,
     errors.InputError,
     errors.ConfigError,
 )

@@ -11,6 +11,7 @@ from typing import Literal
 from resift.deadline import Deadline
 from resift.errors import (
     CircuitOpenError,
+    CostLimitExceeded,
     DeadlineExceeded,
     InputError,
     ProviderBadAnswer,
@@ -28,7 +29,7 @@ from resift.validation import check_arguments
 HANDOVER_S = 0.02
 """A scorer's deadline is at most this much earlier than its timeout."""
 
-SkipReason = Literal["circuit_breaker", "budget", "api_error"]
+SkipReason = Literal["circuit_breaker", "budget", "api_error", "cost"]
 
 
 class CrossEncoderSkipped(Scored, name="cross_encoder_skipped"):
@@ -264,6 +265,8 @@ def _to_skip(tier: Tier, exc: Exception) -> _Skip:
         return _Skip("circuit_breaker", str(exc))
     if isinstance(exc, DeadlineExceeded):
         return _Skip("budget", str(exc))
+    if isinstance(exc, CostLimitExceeded):
+        return _Skip("cost", str(exc))
     # The message of an unknown exception may quote a document; its type cannot.
     return _Skip("api_error", f"{tier.name} failed: {redact(exc)}", type(exc).__name__)
 

@@ -66,7 +66,8 @@ class Scores:
 
     `settled` means that hits without a value were skipped on purpose, because they cannot reach the top.
     `notes` are for single hits, by id. `tokens` is the number of tokens of query and texts, 0 if unknown.
-    `scorer` describes the scorer of the values, for scorers that call others.
+    `usage` has the tokens, search units and cost in dollars of a hosted call. `scorer` describes the scorer
+    of the values, for scorers that call others.
     """
 
     values: Sequence[float | None]
@@ -78,6 +79,7 @@ class Scores:
     notes: Mapping[str, str] = field(default_factory=dict)
     tokens: int = 0
     scorer: ScorerInfo | None = None
+    usage: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def partial(self) -> bool:

@@ -22,8 +22,19 @@ from resift.errors import (
     ProviderError,
     ProviderRateLimited,
     ProviderRejected,
+    ProviderTimeout,
 )
+from resift.events import emit
 from resift.rerankers.hosted.client import ConnectionOptions, MissingKeyError, check_at_least, connect
+from resift.rerankers.hosted.cost import (
+    CostLimits,
+    ProviderBilled,
+    Usage,
+    estimate_usage,
+    find_price,
+    read_usage,
+    spending_of,
+)
 from resift.rerankers.hosted.endpoints import find_reach, is_public_name
 from resift.rerankers.hosted.providers import Provider, find_provider, read_scores
 from resift.rerankers.rescore import FusesThenScores
@@ -32,14 +43,15 @@ from resift.validation import Options, check_arguments, option
 
 log = logging.getLogger(__name__)
 
-BatchResult = list[float] | ProviderError | DeadlineExceeded
+BatchResult = tuple[list[float], Usage] | ProviderError | DeadlineExceeded
 
 
 class HostedReranker(FusesThenScores):
     """Scores hits with a provider's rerank model: voyage, cohere, jina, mixedbread, tei, vllm, infinity.
 
     Raises ConfigError at once for an unknown provider, a missing key, an unsafe base URL or a number out of
-    range. Pools over `batch_over` are sent in parallel requests of `batch_size`.
+    range. Pools over `batch_over` are sent in parallel requests of `batch_size`. A call that would cost more
+    than a limit raises CostLimitExceeded before anything is sent.
     """
 
     @check_arguments
@@ -52,6 +64,11 @@ class HostedReranker(FusesThenScores):
         batch_over: int = 80,
         batch_size: int = 60,
         max_chars: int = 100_000,
+        price_per_million_tokens: float | None = None,
+        price_per_thousand_searches: float | None = None,
+        max_usd_per_call: float | None = None,
+        max_usd_per_minute: float | None = None,
+        max_usd_per_day: float | None = None,
         **connection: Unpack[ConnectionOptions],
     ) -> None:
         row = find_provider(provider)
@@ -76,6 +93,16 @@ class HostedReranker(FusesThenScores):
         self.fuse_timeout_s = self._client.timeout_s
         self.model = model or row.default_model
         self.requires = (f"net.{provider}",)
+        self.price = find_price(
+            provider,
+            self.model,
+            per_million_tokens=price_per_million_tokens,
+            per_thousand_searches=price_per_thousand_searches,
+        )
+        self.limits = CostLimits(call=max_usd_per_call, minute=max_usd_per_minute, day=max_usd_per_day)
+        self.limits.check(provider, self.price, self.model)
+        key = self._client.breaker_key(None)
+        self._spending = spending_of(key)
         self._batch_over = batch_over
         self._batch_size = batch_size
         self._max_chars = max_chars
@@ -115,19 +142,22 @@ class HostedReranker(FusesThenScores):
         sent = [i for i, hit in enumerate(hits) if hit.text.strip()]
         texts = [hits[i].text[: self._max_chars] for i in sent]
         batches = self._plan_batches(query, texts)
+        expected = [estimate_usage(query, [texts[i] for i in batch]) for batch in batches]
+        reserved = self._reserve(expected, deadline)
         async with asyncio.TaskGroup() as group:
             tasks = [
-                group.create_task(self._score_batch(query, [texts[i] for i in batch], deadline))
-                for batch in batches
+                group.create_task(self._score_batch(query, [texts[i] for i in batch], usage, deadline))
+                for batch, usage in zip(batches, expected, strict=True)
             ]
         results = [task.result() for task in tasks]
-        failures = [result for result in results if not isinstance(result, list)]
+        usage = self._settle(results, expected, reserved, deadline)
+        failures = [result for result in results if not isinstance(result, tuple)]
         if failures and len(failures) == len(batches):
             raise worst_failure(failures)
         values: list[float | None] = [None] * len(hits)
         for batch, result in zip(batches, results, strict=True):
-            if isinstance(result, list):
-                for i, value in zip(batch, result, strict=True):
+            if isinstance(result, tuple):
+                for i, value in zip(batch, result[0], strict=True):
                     values[sent[i]] = value
         reason = None
         unsent = len(texts) - sum(map(len, batches))
@@ -139,8 +169,58 @@ class HostedReranker(FusesThenScores):
             )
         note = self.model or ""
         return Scores(
-            values, self.name, degraded=reason is not None, reason=reason, note=note, scorer=self.info
+            values,
+            self.name,
+            degraded=reason is not None,
+            reason=reason,
+            note=note,
+            scorer=self.info,
+            tokens=int(usage.get("tokens", 0)),
+            usage=usage,
         )
+
+    def _reserve(self, expected: Sequence[Usage], deadline: Deadline) -> float:
+        """Count the expected cost of a call against the limits, and return it."""
+        if self.price is None:
+            return 0.0
+        usd = sum(map(self.price.cost, expected))
+        self._spending.reserve(self.name, usd, self.limits, deadline.clock())
+        return usd
+
+    def _settle(
+        self,
+        results: Sequence[BatchResult],
+        expected: Sequence[Usage],
+        reserved: float,
+        deadline: Deadline,
+    ) -> dict[str, float]:
+        """Replace the expected cost by the reported one, emit it, and return usage and cost.
+
+        Requests that failed are not billed, except that nobody knows it of those that timed out.
+        """
+        answered = [result[1] for result in results if isinstance(result, tuple)]
+        late = [
+            usage
+            for result, usage in zip(results, expected, strict=True)
+            if isinstance(result, ProviderTimeout)
+        ]
+        cost = None if self.price is None else sum(map(self.price.cost, answered))
+        if self.price is not None and cost is not None:
+            self._spending.correct(cost + sum(map(self.price.cost, late)) - reserved, deadline.clock())
+        if not answered:
+            return {}
+        event = ProviderBilled(
+            provider=self.name,
+            model=self.model or "",
+            tokens=sum(each.tokens for each in answered),
+            search_units=sum(each.search_units for each in answered),
+            cost_usd=cost,
+            estimated=any(each.estimated for each in answered),
+            price_checked=self.price is not None and self.price.checked,
+        )
+        emit(None, event)
+        usage = {"tokens": float(event.tokens), "search_units": float(event.search_units), "cost_usd": cost}
+        return {name: value for name, value in usage.items() if value}
 
     def _plan_batches(self, query: str, texts: Sequence[str]) -> list[range]:
         # Providers count the query once per document.
@@ -155,11 +235,13 @@ class HostedReranker(FusesThenScores):
         # Two listwise requests have two scales, so only the first is sent and the rest stays unscored.
         return batches if self.pointwise else batches[:1]
 
-    async def _score_batch(self, query: str, texts: list[str], deadline: Deadline) -> BatchResult:
+    async def _score_batch(
+        self, query: str, texts: list[str], expected: Usage, deadline: Deadline
+    ) -> BatchResult:
         body = self._provider.request(query, texts, model=self.model)
         try:
             answer = await self._client.post(self._provider.path, body, deadline=deadline)
-            return read_scores(answer, self._provider, count=len(texts))
+            return read_scores(answer, self._provider, count=len(texts)), read_usage(answer, expected)
         # Returned, not raised: the scores of the other batches still count.
         except (ProviderError, DeadlineExceeded) as exc:
             return exc
@@ -264,6 +346,21 @@ class HostedOptions(EndpointOptions):
     max_concurrency: int = option("Maximum number of requests in flight.", default=8, min=1)
     batch_over: int = option("Pools larger than this are split.", default=80, min=0)
     batch_size: int = option("Size of the parts.", default=60, min=1)
+    price_per_million_tokens: float | None = option(
+        "Price in US dollars, instead of that of the price table.", default=None, min=0
+    )
+    price_per_thousand_searches: float | None = option(
+        "Price in US dollars for providers that bill by search.", default=None, min=0
+    )
+    max_usd_per_call: float | None = option(
+        "Skip this tier if a call would cost more, in US dollars.", default=None, min=0
+    )
+    max_usd_per_minute: float | None = option(
+        "Skip this tier while it has cost this much in the last minute.", default=None, min=0
+    )
+    max_usd_per_day: float | None = option(
+        "Skip this tier while it has cost this much in the last 24 hours.", default=None, min=0
+    )
 
 
 def options_for(provider: Provider) -> type[HostedOptions]:
