@@ -41,6 +41,7 @@ LEVELS = [
 # The arrows that point up, and why. Each is an import that everybody can see, made when it is used.
 EXCEPTIONS = {
     ("resift.types.ranking", "explain"): "Ranking.why and Ranking.explain tell of the value when asked",
+    ("resift.types.ranking", "ranking"): "Ranking.context makes a prompt of the value when asked",
     ("resift.pipeline.pipeline", "config"): "Pipeline.from_yaml is a door to the builder of pipelines",
 }
 ROOM = re.compile(r"resift\.\w+(\.\w+)*\.?")

@@ -83,6 +83,15 @@ class HasVectors(Protocol):
 
 
 @runtime_checkable
+class HasChunks(Protocol):
+    """A store that knows the document and the position of its chunks."""
+
+    async def get_chunks(self, hit: Hit, *, before: int, after: int) -> list[Hit]:
+        """Return the chunks around a hit in the order of its document, with the hit; [] if it is no chunk."""
+        ...
+
+
+@runtime_checkable
 class ScoringStage(Protocol):
     """A stage with a scorer."""
 

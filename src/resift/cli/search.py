@@ -34,6 +34,7 @@ from resift.text.snippets import clip, clip_phrase, display_width, short_id
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from resift.ranking.context import PromptContext
     from resift.types import Hit, Ranking
 
 EXAMPLES = """\
@@ -48,6 +49,7 @@ examples:
   resift search rotate keys --pipeline mine.yaml --deadline 0.5
   resift search rotate keys --store docs.db --min-score 0.1
   resift search "rotate keys" --store docs.db -k 3 --explain
+  resift search rotate keys --store docs.db --context 1500
   resift search "rotate keys" --store docs.db --where path=docs/keys.md --json
 """
 
@@ -76,6 +78,12 @@ def configure_search(parser: argparse.ArgumentParser) -> None:
         "--min-score", type=number, metavar="X", help="drop hits with a lower displayed score"
     )
     parser.add_argument("--full", action="store_true", help="show full texts instead of snippets")
+    parser.add_argument(
+        "--context",
+        type=positive_int,
+        metavar="TOKENS",
+        help="print text for a prompt: passages around the hits, with numbered sources",
+    )
     parser.add_argument("--ids", action="store_true", help="print only ids, one per line")
     parser.add_argument("--explain", action="store_true", help="explain the position of each hit")
     add_json(parser, "the full ranking")
@@ -86,9 +94,10 @@ def run_search(args: argparse.Namespace) -> int:
     from resift._internal.sync import run_sync
 
     query = " ".join(args.query)
-    ranking, scores = run_sync(_search(args, query))
+    ranking, scores, context = run_sync(_search(args, query))
     if args.json:
-        _print_data(query, ranking, None if score_scale(args) == "raw" else scores, explain=args.explain)
+        shown = None if score_scale(args) == "raw" else scores
+        _print_data(query, ranking, shown, context, explain=args.explain)
         return 0
     for warning in ranking.warnings:
         print_error(warning)
@@ -101,6 +110,10 @@ def run_search(args: argparse.Namespace) -> int:
             print_error("nothing found")
         else:
             print_error(f"no hit has a score of {args.min_score:g} or more; the best has {best:.3g}")
+    elif context is not None:
+        if context.reason:
+            print_error(context.reason)
+        print_text(context.text)
     elif args.ids or (in_pipe() and not args.explain):
         _print_rows(ranking, scores, query, args)
     else:
@@ -108,7 +121,10 @@ def run_search(args: argparse.Namespace) -> int:
     return 0
 
 
-async def _search(args: argparse.Namespace, query: str) -> tuple[Ranking, DisplayScores]:
+async def _search(
+    args: argparse.Namespace, query: str
+) -> tuple[Ranking, DisplayScores, PromptContext | None]:
+    """Return the ranking, its displayed scores and, if requested, its context."""
     from resift.ingest.indexing import open_index
     from resift.pipeline.pipeline import Pipeline
     from resift.pipeline.scored_search import search_with_relevance, search_with_scores
@@ -124,9 +140,10 @@ async def _search(args: argparse.Namespace, query: str) -> tuple[Ranking, Displa
     try:
         scale = score_scale(args)
         if scale == "relevance" and args.calibration is None:
-            return await search_with_relevance(
+            ranking, scores = await search_with_relevance(
                 pipeline, query, k=args.k, where=where, deadline_s=args.deadline, min_score=args.min_score
             )
+            return ranking, scores, await _read_context(ranking, args)
         ranking = await search_with_scores(
             pipeline,
             query,
@@ -137,16 +154,31 @@ async def _search(args: argparse.Namespace, query: str) -> tuple[Ranking, Displa
             calibration=args.calibration,
             min_score=args.min_score,
         )
-        return ranking, [hit.score for hit in (*ranking, *ranking.cut)]
+        scores = tuple([hit.score for hit in (*ranking, *ranking.cut)])
+        return ranking, scores, await _read_context(ranking, args)
     finally:
         await pipeline.close()
 
 
-def _print_data(query: str, ranking: Ranking, scores: DisplayScores | None, *, explain: bool) -> None:
+async def _read_context(ranking: Ranking, args: argparse.Namespace) -> PromptContext | None:
+    # While the store is open: it has the chunks around the hits.
+    return None if args.context is None else await ranking.acontext(args.context)
+
+
+def _print_data(
+    query: str,
+    ranking: Ranking,
+    scores: DisplayScores | None,
+    context: PromptContext | None,
+    *,
+    explain: bool,
+) -> None:
     data = {"query": query, "candidates": len(ranking) + len(ranking.cut), **ranking.to_dict()}
     if scores is not None:
         for hit, score in zip(data["hits"], scores, strict=False):
             hit["relevance"] = score
+    if context is not None:
+        data["context"] = context.to_dict()
     if explain:
         data["why"] = ranking.why_all()
     else:

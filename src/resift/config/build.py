@@ -25,12 +25,24 @@ from resift.pipeline.defaults import FETCH, views
 from resift.pipeline.fan_out import OverFetch, StoreRef
 from resift.pipeline.pipeline import Pipeline, PipelineOptions
 from resift.pipeline.pool import Pool, Stage
-from resift.pipeline.stages import AdaptiveDepth, Fuse, Gate, GateOptions, Rerank, Shape, is_breaker_closed
+from resift.pipeline.stages import (
+    AdaptiveDepth,
+    Context,
+    Fuse,
+    Gate,
+    GateOptions,
+    Prune,
+    Rerank,
+    Shape,
+    is_breaker_closed,
+)
 from resift.plugins import build_plugin
 from resift.protocols import DocStore, GraphStore, Releasable, Reranker, Scorer, ScoringStage
 from resift.ranking.blend import Blend
+from resift.ranking.context import ContextOptions
 from resift.ranking.gate.profiles import OWN_SCORE, Profile, load_profile
 from resift.ranking.guard import Guard
+from resift.ranking.prune import PruneOptions
 from resift.ranking.shape import ShapePolicy
 from resift.rerankers.hosted.scorer import HostedOptions
 from resift.resilience.breaker import CircuitBreaker, breakers
@@ -111,7 +123,12 @@ def _build_stages(
         stage = _build_section(section, build_stage, file)
         if stage is not None:
             custom.setdefault(section["after"], []).append(stage)
-    if not custom:
+    last: list[Stage] = []
+    if settings["context"] is not None:
+        last.append(Context(settings["context"].part(ContextOptions)))
+    if settings["prune"] is not None:
+        last.append(Prune(settings["prune"].part(PruneOptions)))
+    if not custom and not last:
         return {"fuse": fuse, "rerank": rerank, "gate": gate, "shape": shape}
     gates, shapes = [gate] if gate else [], [shape] if shape else []
     return {
@@ -119,7 +136,7 @@ def _build_stages(
         "rerank": rerank,
         "gate": [*custom.get("fusion", ()), *gates, *custom.get("gate", ())],
         "guard": custom.get("rerank"),
-        "shape": [*shapes, *custom.get("shape", ())],
+        "shape": [*shapes, *custom.get("shape", ()), *last],
     }
 
 
@@ -369,6 +386,9 @@ def check_sections(settings: Settings, problems: Problems) -> None:
         _check_rerank(settings["rerank"], problems)
     if settings["gate"] is not None:
         _check_gate(settings["gate"], stores, problems)
+    if settings["prune"] is not None and settings["rerank"] is None:
+        message = "prune scores sentences with the reranker; add a 'rerank' section."
+        problems.add(settings["prune"].line, message)
     recovery = None if settings["shape"] is None else settings["shape"]["recovery"]
     if recovery is None:
         return

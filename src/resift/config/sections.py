@@ -31,8 +31,10 @@ from resift.plugins import (
     plugin_package,
 )
 from resift.ranking.blend import Blend
+from resift.ranking.context import ContextOptions
 from resift.ranking.gate.profiles import Profile
 from resift.ranking.guard import Guard
+from resift.ranking.prune import PruneOptions
 from resift.ranking.shape import ShapePolicy
 from resift.resilience.budget import BudgetOptions
 from resift.resilience.circuit import BreakerOptions
@@ -197,6 +199,12 @@ class PipelineFile(Options):
     shape: ShapeSection | None = option(
         "The final selection: precedence, folding, diversity, recovery and quotas, before the cut to k.",
         default=None,
+    )
+    context: ContextOptions | None = option(
+        "Passages of the final hits with the chunks around them, for a prompt.", default=None
+    )
+    prune: PruneOptions | None = option(
+        "Keep the sentences of the passages that answer the query, scored by the reranker.", default=None
     )
     stages: tuple[StageSection, ...] | None = option(
         "Stages of other packages, each after the section that it names, in this order.", default=None

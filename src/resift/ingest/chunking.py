@@ -131,11 +131,12 @@ class IndexedPassage(TypedDict):
 
 
 def split_section(
-    section: Section, key: str, *, size: ChunkSize, row_ids: RowIds, copies: Counter[str]
+    section: Section, key: str, *, size: ChunkSize, row_ids: RowIds, copies: Counter[str], position: int = 0
 ) -> list[IndexedPassage]:
     """Return the passages of one section of the file `key`.
 
-    `copies` counts the equal passages of that file, which get different ids.
+    `copies` counts the equal passages of that file, which get different ids. `position` is the number of
+    passages of the file before this section; rows with their own ids have no position.
     """
     if not section.text.strip():
         return []
@@ -153,6 +154,8 @@ def split_section(
         if len(pieces) > 1:
             metadata["chunk"] = number
         metadata["path"] = key
+        if own_id is None:
+            metadata.setdefault("position", position + len(passages))
         passages.append({"id": id, "text": content, "metadata": metadata, "own_id": own_id is not None})
     return passages
 

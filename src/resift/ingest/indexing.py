@@ -222,15 +222,16 @@ async def _read_files(run: _Run, found: FoundFiles) -> AsyncGenerator[_Part, Non
 async def _read_parts(run: _Run, path: Path, file: _File, *, follow: bool) -> AsyncGenerator[_Part, None]:
     pending: list[IndexedPassage] = []
     copies: Counter[str] = Counter()
-    position = 0
+    position = chunks = 0
     async with aclosing(run.reader.sections(path, name=file.key, follow=follow)) as sections:
         async for section in sections:
             file.flags.update([section.flag] if section.flag else [])
             file.problems.update([section.problem] if section.problem else [])
             file.text_fields.update(dict.fromkeys(section.fields))
             for passage in split_section(
-                section, file.key, size=run.size, row_ids=run.row_ids, copies=copies
+                section, file.key, size=run.size, row_ids=run.row_ids, copies=copies, position=chunks
             ):
+                chunks += 1
                 pending.append(passage)
                 position = section.position
                 if len(pending) == _BATCH:

@@ -50,6 +50,7 @@ class ToolLimits:
     query_chars: int = 2_000
     documents: int = 200
     document_chars: int = 100_000
+    context_tokens: int = 20_000
     deadline_s: float = 20.0
 
 
@@ -162,6 +163,7 @@ class SearchAnswer(BaseModel):
     hits: list[FoundDocument]
     degraded: bool = Field(description="whether something failed or was skipped")
     reason: str | None = Field(description="what failed or was skipped")
+    context: str | None = Field(None, description="passages with numbered sources, if context_tokens was set")
 
 
 class RerankedDocument(BaseModel):
@@ -245,14 +247,18 @@ class Tools:
         """Return the tools that change the index."""
         return [] if self._index is None else [self.add, self.delete]
 
-    async def search(self, query: str, k: int = 10, where: dict[str, Any] | None = None) -> SearchAnswer:
+    async def search(
+        self, query: str, k: int = 10, where: dict[str, Any] | None = None, context_tokens: int = 0
+    ) -> SearchAnswer:
         """Find the documents that answer a question, by words and by meaning, reranked.
 
-        where keeps only documents with this metadata, for example {"path": "*.md"}.
+        where keeps only documents with this metadata, for example {"path": "*.md"}. context_tokens also
+        returns the passages around the hits, at most this long.
         """
         limits = self._limits
         self._check("query", len(query), limits.query_chars)
         self._check("k", k, limits.k)
+        self._check("context_tokens", context_tokens, limits.context_tokens)
         ranking = await self._require_index().asearch(query, k=k, where=where, deadline_s=limits.deadline_s)
         hits = [
             FoundDocument(
@@ -265,7 +271,8 @@ class Tools:
             )
             for rank, hit in enumerate(ranking, start=1)
         ]
-        return SearchAnswer(hits=hits, degraded=ranking.degraded, reason=ranking.reason)
+        context = str(await ranking.acontext(context_tokens)) if context_tokens > 0 else None
+        return SearchAnswer(hits=hits, degraded=ranking.degraded, reason=ranking.reason, context=context)
 
     async def ask(self, question: str) -> AskAnswer:
         """Answer a question from the documents, with the sources of the answer."""

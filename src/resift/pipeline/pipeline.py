@@ -20,6 +20,7 @@ from resift.pipeline.pool import Pool, Stage, UsesNeighbors, validate_stage_outp
 from resift.pipeline.stages import Fuse, Gate, Rerank, Shape, is_breaker_closed
 from resift.protocols import Reranker, Scorer, ScoringStage, display_name, required_capabilities
 from resift.ranking.blend import nearest_neighbors
+from resift.ranking.context import PassageReader
 from resift.ranking.fusion.rerankers import is_built_in_fusion
 from resift.stores.base import DocumentLoadError
 from resift.stores.filters import list_conditions, parse_filter
@@ -145,6 +146,7 @@ class Pipeline:
         check_callable(clock, "clock", "a monotonic clock such as time.monotonic")
         if capabilities is not None:
             check_list(capabilities, "capabilities", "names such as db.docs:read")
+        self._reader = PassageReader((ref.owner for ref in self.stores), self.scorer)
         self.k = k
         self.fetch = fetch
         self.deadline_s = deadline_s
@@ -204,6 +206,7 @@ class Pipeline:
             deadline=_reserve(deadline, seconds, MARGIN_S, MARGIN_SHARE),
             sink=self.sink,
             breaker_closed=self._breaker_closed,
+            reader=self._reader,
         )
         if k == 0:
             return pool.ranking()

@@ -11,6 +11,7 @@ from resift.deadline import Deadline
 from resift.errors import ResiftError
 from resift.events import Sink
 from resift.ranking.blend import Neighbors
+from resift.ranking.context import Passage, PassageReader
 from resift.types import Hit, Ranking, StageKind, StageRecord, Trace, Where, make_record
 from resift.types.hit import same_text
 
@@ -33,7 +34,8 @@ class Pool:
     per store in declared order. `k` is the requested number of hits. `section` is the part of a document that
     the search is for; gate and shape may have rules per section. `breaker_closed` tells whether the reranker
     is available. `vectors` maps ids to vectors for diversity by meaning. `neighbors` has the most similar
-    candidates per id, if a store can provide them.
+    candidates per id, if a store can provide them. `reader` has the stores and the reranker, which the stages
+    `Context` and `Prune` use to make `passages`.
     """
 
     query: str
@@ -56,6 +58,8 @@ class Pool:
     vectors: Mapping[str, Vector] = field(default_factory=dict)
     neighbors: Neighbors = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    passages: tuple[Passage, ...] = ()
+    reader: PassageReader | None = None
 
     def __repr__(self) -> str:
         # Neither the query nor documents: logs and tracebacks show this.
@@ -116,6 +120,8 @@ class Pool:
             trace=self.trace,
             query=self.query,
             warnings=self.warnings,
+            passages=self.passages,
+            reader=self.reader,
         )
 
 

@@ -16,16 +16,25 @@ from resift.pipeline.pool import Pool
 from resift.protocols import Reranker, Scorer, declared_name, display_name, required_capabilities
 from resift.ranking.adaptive_weights import CODE_DENSITY, AdaptiveWeights, rerank_depth
 from resift.ranking.boosts import drop_filtered
+from resift.ranking.context import (
+    ContextOptions,
+    TokenCounter,
+    describe,
+    estimate_tokens,
+    make_passage,
+    read_passages,
+)
 from resift.ranking.fusion.rerankers import RRFReranker
 from resift.ranking.gate import NEUTRAL, Profile, gate
 from resift.ranking.gate.profiles import OWN_SCORE
+from resift.ranking.prune import PruneOptions, count_sentences, prune
 from resift.ranking.shape import ShapePolicy, shape
 from resift.rerankers.rescore import rerank_hits
 from resift.resilience import State
 from resift.resilience.tiered import scorer_breaker
 from resift.types import FusedHits, Hit, StageKind, make_record
 from resift.types.hit import load_hits
-from resift.validation import option
+from resift.validation import check_fields, option
 
 
 class Fuse:
@@ -298,6 +307,89 @@ class Shape:
         )
         done = pool.reorder(result.kept, *result.records, cut=result.cut)
         return done.with_notes(relaxed=result.notes) if result.notes else done
+
+
+class Context:
+    """Make passages of the final hits and the chunks around them, within a budget; the order stays.
+
+    The last stage of a pipeline, or the one before `Prune`. `Ranking.passages` has the result, and
+    `Ranking.context` makes a prompt of it.
+    """
+
+    kind = StageKind.SHAPE
+    name = "context"
+
+    def __init__(
+        self, options: ContextOptions | None = None, *, count_tokens: TokenCounter | None = None
+    ) -> None:
+        self.options = options or ContextOptions()
+        check_fields(self.options)
+        self.count_tokens = count_tokens
+
+    async def __call__(self, pool: Pool) -> Pool:
+        """Return the pool with passages; without neighbors it is degraded."""
+        hits = pool.hits[: pool.k]
+        if not hits:
+            return pool
+        load_hits(hits)
+        passages, reason = await read_passages(
+            hits,
+            pool.reader,
+            self.options,
+            count=_token_counter(pool, self.count_tokens),
+            deadline=pool.deadline,
+        )
+        notes = describe(passages, [hit.id for hit in hits])
+        record = make_record(self.kind, self.name, pool.hits, notes=notes)
+        done = replace(pool.with_records(record), passages=tuple(passages))
+        return done.degrade(reason) if reason else done
+
+
+class Prune:
+    """Keep the sentences of the passages, or of the final hits, that answer the query; the order stays.
+
+    The reranker of the pipeline scores them, unless another scorer is given.
+    """
+
+    kind = StageKind.SHAPE
+    name = "prune"
+
+    def __init__(
+        self,
+        options: PruneOptions | None = None,
+        *,
+        scorer: Scorer | None = None,
+        count_tokens: TokenCounter | None = None,
+    ) -> None:
+        self.options = options or PruneOptions()
+        check_fields(self.options)
+        self.own_scorer = scorer
+        self.count_tokens = count_tokens
+
+    async def __call__(self, pool: Pool) -> Pool:
+        """Return the pool with shorter passages; if sentences cannot be scored, it is degraded."""
+        hits = pool.hits[: pool.k]
+        scorer = self.own_scorer or (pool.reader.scorer if pool.reader else None)
+        if not hits:
+            return pool
+        if scorer is None:
+            return pool.degrade(f"{self.name}: the pipeline has no reranker to score sentences with")
+        count = _token_counter(pool, self.count_tokens)
+        passages = pool.passages or [make_passage([hit], (hit.id,)) for hit in hits if hit.text.strip()]
+        result = await prune(
+            pool.query, passages, scorer, options=self.options, count=count, deadline=pool.deadline
+        )
+        notes = {
+            id: f"{kept} of {total} sentences kept"
+            for id, (kept, total) in count_sentences(passages, result.passages).items()
+        }
+        record = make_record(self.kind, self.name, pool.hits, notes=notes)
+        done = replace(pool.with_records(record), passages=result.passages)
+        return done.degrade(result.reason) if result.reason else done
+
+
+def _token_counter(pool: Pool, own: TokenCounter | None) -> TokenCounter:
+    return own or (pool.reader.token_counter() if pool.reader else None) or estimate_tokens
 
 
 @dataclass(frozen=True, slots=True)

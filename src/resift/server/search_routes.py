@@ -16,7 +16,7 @@ from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent
 from resift.agent.multi_doc import MultiDocSynthesizer, answer_from_ranking, clean_question
 from resift.agent.writers import ExtractiveWriter
 from resift.deadline import Deadline
-from resift.errors import RetrievalError
+from resift.errors import InputError, RetrievalError
 from resift.explain.flow import Flow, find_move, hit_body, hit_location, hit_title, make_layout, read_flow
 from resift.explain.svg import NARROW, WIDE, picture
 from resift.external.candidates import hits_from
@@ -28,10 +28,13 @@ from resift.pipeline.scored_search import relevance_of
 from resift.pipeline.stages import AdaptiveDepth, Rerank, Shape
 from resift.protocols import Reranker
 from resift.ranking.adaptive_weights import AdaptiveWeights
+from resift.ranking.boosts import check_boosts
+from resift.ranking.context import MAX_TOKENS
 from resift.ranking.fusion.methods import METHODS
 from resift.ranking.fusion.rerankers import FusionReranker, RRFReranker
 from resift.ranking.fusion.weighted import WeightedReranker
-from resift.ranking.shape import Blend, ShapePolicy
+from resift.ranking.prune import MAX_SENTENCES
+from resift.ranking.shape import Blend, Boost, Recency, ShapePolicy
 from resift.rerankers.semantic_bm25 import SemanticBM25Reranker
 from resift.server.admission import count_pairs, count_windows
 from resift.server.endpoint import Outcome, Request, Response, encode_json, run_in_own_loop
@@ -43,6 +46,7 @@ from resift.stores.memory import MemoryStore
 from resift.stores.sqlite import SQLiteStore
 from resift.text.snippets import Snippet, snippet
 from resift.types import Hit, JsonObject, Ranking
+from resift.validation import NOT_BLANK
 
 MAX_HITS = 1000
 MAX_DEPTH = 200
@@ -70,6 +74,9 @@ MAX_LISTED_IDS = 200_000
 """Larger indexes are described without sample queries: listing their ids takes seconds."""
 
 SAMPLE_QUERIES = 5
+MAX_CONTEXT_TOKENS = 100_000
+
+FieldName = Annotated[str, Meta(min_length=1, max_length=200, pattern=NOT_BLANK)]
 
 
 class RequestDocument(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -84,13 +91,43 @@ class RequestDocument(Struct, kw_only=True, forbid_unknown_fields=True):
 Documents: TypeAlias = Annotated[list[NonEmpty | RequestDocument], Meta(min_length=1)]
 
 
+class RecencyRequest(Struct, kw_only=True, forbid_unknown_fields=True, frozen=True):
+    """Prefer newer documents, up to a weight."""
+
+    field: FieldName = "date"
+    half_life: Annotated[str, Meta(max_length=20)] = "30d"
+    weight: Fraction = 0.2
+
+
+class BoostRequest(Struct, kw_only=True, forbid_unknown_fields=True, frozen=True):
+    """Prefer documents by a number or by the value of a field, up to a weight."""
+
+    field: FieldName
+    by: Literal["log", "linear"] = "log"
+    weight: Fraction = 0.1
+    values: dict[str, Annotated[float, Meta(ge=-1, le=1)]] | None = None
+
+
 class SearchSettings(Struct, kw_only=True, forbid_unknown_fields=True, frozen=True):
-    """Fusion method, reranker, rerank depth and weight of the reranker; None leaves it to the evidence."""
+    """Fusion method, reranker, rerank depth, weight of the reranker, and preferences for fields.
+
+    None leaves a value to the evidence.
+    """
 
     fusion: Literal[tuple(sorted(METHODS))] | None = None  # type: ignore[valid-type]
     reranker: Literal["cross-encoder", "semantic-bm25", "none"] | None = None
     depth: Annotated[int, Meta(ge=1, le=MAX_DEPTH)] | None = None
     blend: Fraction | None = None
+    recency: RecencyRequest | None = None
+    boosts: Annotated[list[BoostRequest], Meta(max_length=10)] | None = None
+
+
+class ContextRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A request for text for a prompt: at most `max_tokens`, with chunks around each hit."""
+
+    max_tokens: Annotated[int, Meta(ge=1, le=MAX_CONTEXT_TOKENS)] | None = None
+    neighbors: Annotated[int, Meta(ge=0, le=20)] | None = None
+    prune: bool | None = None
 
 
 class SearchRequest(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -104,6 +141,7 @@ class SearchRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     documents: Documents | None = None
     settings: SearchSettings | None = None
     report: bool | None = None
+    context: ContextRequest | None = None
 
 
 class AskRequest(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -172,6 +210,8 @@ class RankingAnswer(Struct, kw_only=True, omit_defaults=True):
     report: str = ""
     cut: list[RankedHit] = []
     trace: list[JsonObject] = []
+    passages: list[JsonObject] = []
+    context: JsonObject = {}
 
 
 class AskAnswer(Struct, kw_only=True):
@@ -199,6 +239,10 @@ def search_operations(server: ServerState, search: SearchService, ask: AskServic
         body = await request.read(search_reader.read)
         ranking, pipeline = await request.cancel_on_disconnect(search.search(request, body))
         data = await asyncio.to_thread(_search_data, body, ranking, pipeline)
+        if body.context is not None:
+            deadline = request.deadline(body.deadline_ms)
+            async with request.admit(MAX_SENTENCES if body.context.prune else 1, 0, deadline):
+                data["context"] = await _read_context(ranking, body.context, deadline)
         return Response(data, outcome=Outcome.from_ranking(ranking))
 
     async def run_ask(request: Request) -> Response:
@@ -274,7 +318,7 @@ class SearchService:
         self._stores: list[SQLiteStore] | None = None
         self._files: list[tuple[int, int]] = []
         self._closing: set[asyncio.Task[None]] = set()
-        self._pipelines: OrderedDict[SearchSettings, Pipeline] = OrderedDict()
+        self._pipelines: OrderedDict[bytes, Pipeline] = OrderedDict()
         self._document_sets: OrderedDict[str, list[MemoryStore]] = OrderedDict()
         self._lock = asyncio.Lock()
 
@@ -353,21 +397,33 @@ class SearchService:
         if self._server.pipeline is not None and settings is None:
             return self._server.pipeline
         chosen = settings or SearchSettings()
-        pipeline = self._pipelines.get(chosen) or self._make_pipeline(chosen, await self._open_stores())
-        self._pipelines[chosen] = pipeline
-        self._pipelines.move_to_end(chosen)
+        key = encode_json(structs.asdict(chosen))
+        pipeline = self._pipelines.get(key) or self._make_pipeline(chosen, await self._open_stores())
+        self._pipelines[key] = pipeline
+        self._pipelines.move_to_end(key)
         while len(self._pipelines) > CACHED_PIPELINES:
             self._pipelines.popitem(last=False)
         return pipeline
 
     def _make_pipeline(self, settings: SearchSettings, stores: Sequence[Store | StoreRef]) -> Pipeline:
         options: dict[str, Any] = {"fuse": _make_fuser(settings.fusion or "weighted"), "fetch": FETCH}
+        policy = ShapePolicy() if settings.reranker != "none" else ShapePolicy(blend=None, guard=None)
+        if settings.recency is not None:
+            policy = replace(policy, recency=Recency(**structs.asdict(settings.recency)))
+        if settings.boosts:
+            policy = replace(policy, boosts=tuple(Boost(**structs.asdict(rule)) for rule in settings.boosts))
+        try:
+            check_boosts(policy.recency, policy.boosts)
+        except InputError as exc:
+            raise RequestFailed("invalid", f"settings: {exc}") from None
         if settings.reranker != "none":
             _, scorer = self._server.model(None)
             if settings.reranker == "semantic-bm25":
                 scorer = SemanticBM25Reranker(embedder=self._server.embedder)
             options["rerank"] = Rerank(scorer, depth=settings.depth or AdaptiveDepth())
-            policy = None if settings.blend is None else ShapePolicy(blend=Blend(weight=settings.blend))
+            if settings.blend is not None:
+                policy = replace(policy, blend=Blend(weight=settings.blend))
+        if settings.reranker != "none" or policy.recency or policy.boosts:
             options["guard"] = Shape(policy, name="guard")
         return Pipeline(stores, sink=self._server.metrics.sink, **options)
 
@@ -472,6 +528,16 @@ def _search_data(body: SearchRequest, ranking: Ranking, pipeline: Pipeline | Non
     if body.report:
         data["report"] = ranking.explain(query=body.query).html()
     return {"query": body.query, **data}
+
+
+async def _read_context(ranking: Ranking, wanted: ContextRequest, deadline: Deadline) -> JsonObject:
+    context = await ranking.acontext(
+        MAX_TOKENS if wanted.max_tokens is None else wanted.max_tokens,
+        neighbors=1 if wanted.neighbors is None else wanted.neighbors,
+        prune=bool(wanted.prune),
+        deadline_s=None if deadline.timeout_s is None else max(deadline.timeout_s, 0.001),
+    )
+    return context.to_dict()
 
 
 _SHOWN_FIELDS = ("id", "text", "score", "source", "metadata")

@@ -10,6 +10,7 @@ from resift._internal.arrays import Array
 from resift.errors import InputError
 from resift.external.candidates import Candidate
 from resift.protocols import Embedder
+from resift.ranking.context import sort_chunks
 from resift.stores.base import (
     HYBRID_DEPTH,
     Match,
@@ -99,6 +100,10 @@ class MemoryStore:
         return {id: self._vectors[id] for id in read_ids(ids) if id in self._vectors}
 
     vectors_of = deprecated_name("vectors_of", get_vectors)
+
+    async def get_chunks(self, hit: Hit, *, before: int, after: int) -> list[Hit]:
+        """Return the chunks around a hit in the order of its document, with the hit."""
+        return sort_chunks(hit, self._documents.values(), before=before, after=after)
 
     async def count(self) -> int:
         """Return the number of documents."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from resift._internal.sync import sync_method
 from resift.errors import InputError, require
 from resift.types.hit import Hit, JsonMapping, JsonObject, Metadata
 from resift.types.trace import FusedHits, StageKind, Step, Trace
@@ -15,6 +16,7 @@ from resift.validation import check_k, check_list, check_query, check_text, conv
 
 if TYPE_CHECKING:
     from resift.explain import Explanation
+    from resift.ranking.context import Passage, PassageReader, PromptContext, TokenCounter
     from resift.text.snippets import Snippet
 
 INTERNAL_METADATA = frozenset({"score", "ce_score", "rerank_score", "rerank_provider", "probability"})
@@ -27,8 +29,9 @@ class Ranking(Sequence[Hit]):
     `cut` has the dropped hits, which `why` can explain; `unscored` are the ids without a reranker score;
     `failures` has an error message per failed store; `trace` has one record per stage. `warnings` are likely
     mistakes in the request, such as a filter on a key that no document has. `timings` are milliseconds per
-    stage. `input_ids` and `inputs` are the ids and objects of the reranked list, in its order. Query, timings
-    and inputs do not count when two rankings are compared.
+    stage. `passages` are the results of the stages `context` and `prune`, and `reader` has the stores that
+    `context` reads neighbors from. `input_ids` and `inputs` are the ids and objects of the reranked list, in
+    its order. Query, timings, inputs and reader do not count when two rankings are compared.
     """
 
     hits: tuple[Hit, ...] = ()
@@ -44,6 +47,8 @@ class Ranking(Sequence[Hit]):
     warnings: tuple[str, ...] = ()
     input_ids: tuple[str, ...] = field(default=(), compare=False)
     inputs: Sequence[object] = field(default=(), compare=False)
+    passages: tuple[Passage, ...] = ()
+    reader: PassageReader | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         check_list(self.hits, "hits", "Hits")
@@ -205,6 +210,37 @@ class Ranking(Sequence[Hit]):
             raise InputError(f"{id!r} is not in this ranking; use an id of its hits.")
         return snippet(hit.text, self.query, length=length)
 
+    async def acontext(
+        self,
+        max_tokens: int = 2000,
+        *,
+        neighbors: int = 1,
+        parents: bool = True,
+        prune: bool = False,
+        count_tokens: TokenCounter | None = None,
+        deadline_s: float | None = None,
+    ) -> PromptContext:
+        """Return text for a prompt with numbered sources, at most `max_tokens` long; `str()` works.
+
+        Each hit brings `neighbors` chunks before and after it, or its parent, if its store knows them.
+        Chunks that touch are merged. `prune` keeps only the sentences that answer, by the reranker of the
+        search. Tokens are counted by `count_tokens`, else by the tokenizer of a loaded model, else
+        estimated. If something is missing, the context is `degraded` with the reason.
+        """
+        from resift.ranking.prune import make_context
+
+        return await make_context(
+            self,
+            max_tokens=max_tokens,
+            neighbors=neighbors,
+            parents=parents,
+            prune_sentences=prune,
+            count_tokens=count_tokens,
+            deadline_s=deadline_s,
+        )
+
+    context = sync_method(acontext)
+
     def explain(self, *, query: str = "", top: int = 10) -> Explanation:
         """Return the path of each hit through the stages: print it, or `.save("page.html")`."""
         from resift.explain import Explanation, read_flow
@@ -246,7 +282,9 @@ class Ranking(Sequence[Hit]):
         times = {"timings": dict(self.timings)} if timings else {}
         query = {"query": self.query} if self.query else {}
         warnings = {"warnings": list(self.warnings)} if self.warnings else {}
+        passages = {"passages": [each.to_dict() for each in self.passages]} if self.passages else {}
         return {
+            **passages,
             **query,
             **warnings,
             **times,
@@ -263,6 +301,7 @@ class Ranking(Sequence[Hit]):
     @classmethod
     def from_dict(cls, data: JsonMapping) -> Ranking:
         """Return the ranking that `to_dict` described; raises InputError for anything else."""
+        from resift.ranking.context import Passage
         from resift.types.stored import RankingData
 
         stored = convert(data, RankingData, name="a ranking")
@@ -278,6 +317,7 @@ class Ranking(Sequence[Hit]):
             trace=Trace.from_dict(stored.trace),
             query=stored.query,
             warnings=tuple(stored.warnings),
+            passages=tuple(map(Passage.from_dict, stored.passages)),
         )
 
     def to_json(self, *, indent: int | None = None, timings: bool = False) -> str:

@@ -19,6 +19,7 @@ from resift.external.candidates import Candidate
 from resift.models.embedder import NO_EMBEDDER, embedding_models
 from resift.models.registry import pin_advice
 from resift.protocols import Embedder
+from resift.ranking.context import find_place, sort_chunks
 from resift.stores.base import (
     HYBRID_DEPTH,
     LazyStoreView,
@@ -298,6 +299,19 @@ class SQLiteStore:
             return sorted(stored_rows.read_ids(connection, numbers).values())
 
         return await self._read(work)
+
+    async def get_chunks(self, hit: Hit, *, before: int, after: int) -> list[Hit]:
+        """Return the chunks around a hit in the order of its document, with the hit."""
+        place = find_place(hit.metadata)
+        if place is None:
+            return []
+        first, last = place.position - before, place.position + after
+        where = {
+            place.document_field: {"=": place.document},
+            place.position_field: {">=": first, "<=": last},
+        }
+        found = await self.get(await self.ids(where))
+        return sort_chunks(hit, found, before=before, after=after)
 
     async def explain_filter(self, where: Where) -> dict[str, str]:
         """Return key -> note for each condition of a filter that no document passes."""

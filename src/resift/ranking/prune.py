@@ -1,0 +1,230 @@
+"""Keep the sentences that answer the query, scored by a reranker, with their offsets.
+
+Each sentence of the passages is scored like a document. A sentence stays if its relevance is at least
+`threshold` times that of the best one, and as long as the budget lasts; the order of the text is kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from resift.deadline import Deadline
+from resift.errors import redact
+from resift.protocols import Scorer, describe_scorer, display_name
+from resift.ranking.context import (
+    ContextOptions,
+    Passage,
+    PassageReader,
+    Piece,
+    PromptContext,
+    TokenCounter,
+    estimate_tokens,
+    passage_tokens,
+    read_passages,
+    render,
+    shorten,
+)
+from resift.text.sentences import sentence_spans
+from resift.types import Hit, Ranking, ScoreScale
+from resift.validation import check_callable, check_k, check_seconds, option
+
+MAX_SENTENCES = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PruneOptions:
+    """Options of pruning."""
+
+    max_tokens: int | None = option(
+        "Maximum number of tokens of all kept sentences; no limit by default.", default=None, min=1
+    )
+    threshold: float = option(
+        "Keep sentences of at least this part of the best sentence's relevance.", default=0.1, min=0, max=1
+    )
+    max_sentences: int = option(
+        "Maximum number of sentences that are scored; passages after them stay as they are.",
+        default=MAX_SENTENCES,
+        min=1,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PruneResult:
+    """The shortened passages, how many sentences were scored and kept, and the reason of a failure."""
+
+    passages: tuple[Passage, ...]
+    scored: int = 0
+    kept: int = 0
+    reason: str | None = None
+
+
+async def prune(
+    query: str,
+    passages: Sequence[Passage],
+    scorer: Scorer,
+    *,
+    options: PruneOptions | None = None,
+    count: TokenCounter = estimate_tokens,
+    deadline: Deadline | None = None,
+) -> PruneResult:
+    """Return the passages with the sentences that answer the query.
+
+    If the scorer fails or has no time, the passages stay as they are and the result has the reason.
+    """
+    policy = options or PruneOptions()
+    units, whole = _split(passages, policy.max_sentences)
+    if not units:
+        return PruneResult(tuple(passages))
+    sentences = [Hit(f"{i}", unit.piece.text[unit.start : unit.end]) for i, unit in enumerate(units)]
+    name = display_name(scorer)
+    try:
+        scores = await scorer.score(query, sentences, deadline=deadline or Deadline.never())
+    # Any exception: the scorer may be foreign, and whole passages are better than none.
+    except Exception as exc:
+        return PruneResult(tuple(passages), reason=f"prune: {name} failed: {redact(exc)}")
+    if len(scores.values) != len(units) or any(
+        value is None or not math.isfinite(value) for value in scores.values
+    ):
+        reason = scores.reason or f"{name} did not score every sentence"
+        return PruneResult(tuple(passages), len(units), reason=f"prune: {reason}")
+    scale = (scores.scorer or describe_scorer(scorer)).score_scale
+    relevance = to_relevance([value or 0.0 for value in scores.values], scale)
+    limit = policy.threshold * max(relevance)
+    best_first = sorted(range(len(units)), key=lambda i: (-relevance[i], i))
+    kept: set[int] = set()
+    result: list[Passage] = list(passages[whole:])
+    for i in best_first:
+        if kept and relevance[i] < limit:
+            break
+        tried = [*_rebuild(passages, units, kept | {i}), *passages[whole:]]
+        if policy.max_tokens is None or passage_tokens(tried, count) <= policy.max_tokens:
+            kept.add(i)
+            result = tried
+    reason = None
+    if whole < len(passages):
+        reason = f"prune: {len(passages) - whole} of {len(passages)} passages were not scored"
+    return PruneResult(tuple(result), len(units), len(kept), reason)
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """One sentence of a piece."""
+
+    passage: int
+    position: int
+    piece: Piece
+    start: int
+    end: int
+
+
+def _split(passages: Sequence[Passage], max_sentences: int) -> tuple[list[_Unit], int]:
+    """Return the sentences of the first passages, as many passages as the limit allows, and their number."""
+    units: list[_Unit] = []
+    for i, passage in enumerate(passages):
+        own = [
+            _Unit(i, position, piece, start, end)
+            for position, piece in enumerate(passage.pieces)
+            for start, end in sentence_spans(piece.text)
+        ]
+        if i and len(units) + len(own) > max_sentences:
+            return units, i
+        units += own[:max_sentences]
+    return units, len(passages)
+
+
+def _rebuild(passages: Sequence[Passage], units: Sequence[_Unit], kept: set[int]) -> list[Passage]:
+    """Return the passages with only these sentences; neighboring sentences of a chunk are one piece."""
+    pieces: dict[int, list[Piece]] = {}
+    last = -2
+    for i in sorted(kept):
+        unit = units[i]
+        own = pieces.setdefault(unit.passage, [])
+        start = unit.start
+        if own and i == last + 1 and units[last].piece is unit.piece:
+            start = own.pop().start - unit.piece.start
+        text = unit.piece.text[start : unit.end]
+        own.append(Piece(unit.piece.id, text, unit.piece.start + start, unit.piece.start + unit.end))
+        last = i
+    return [
+        Passage(passages[i].ids, tuple(own), passages[i].document, passages[i].title)
+        for i, own in sorted(pieces.items())
+    ]
+
+
+def count_sentences(before: Sequence[Passage], after: Sequence[Passage]) -> dict[str, tuple[int, int]]:
+    """Return how many sentences of its passage each hit has after pruning, and how many before."""
+
+    def count(passages: Sequence[Passage]) -> dict[str, int]:
+        return {
+            id: sum(len(sentence_spans(piece.text)) for piece in passage.pieces)
+            for passage in passages
+            for id in passage.ids
+        }
+
+    kept = count(after)
+    return {id: (kept.get(id, 0), total) for id, total in count(before).items()}
+
+
+def to_relevance(values: Sequence[float], scale: ScoreScale) -> list[float]:
+    """Return scores from 0 to 1: the logistic function of logits, cosines above 0, others by their range."""
+    if scale == "logit":
+        return [1 / (1 + math.exp(-value)) if value > -700 else 0.0 for value in values]
+    if scale in ("probability", "cosine"):
+        return [min(max(value, 0.0), 1.0) for value in values]
+    low, high = min(values), max(values)
+    return [(value - low) / (high - low) if high > low else 1.0 for value in values]
+
+
+PRUNED_SHARE = 4
+"""Before pruning, passages may have this many times the tokens of the context."""
+
+
+async def make_context(
+    ranking: Ranking,
+    *,
+    max_tokens: int,
+    neighbors: int,
+    parents: bool,
+    prune_sentences: bool,
+    count_tokens: TokenCounter | None,
+    deadline_s: float | None,
+) -> PromptContext:
+    """Return the context of a ranking; see `Ranking.context`."""
+    check_k(max_tokens, name="max_tokens", min=1)
+    check_k(neighbors, name="neighbors")
+    if count_tokens is not None:
+        check_callable(count_tokens, "count_tokens", "a function from a text to its number of tokens")
+    deadline = Deadline.after(check_seconds(deadline_s))
+    reader = ranking.reader or PassageReader()
+    own = count_tokens or reader.token_counter()
+    count = own or estimate_tokens
+    reason = None
+    passages: Sequence[Passage] = ranking.passages
+    room = max_tokens * PRUNED_SHARE if prune_sentences else max_tokens
+    if not passages:
+        options = ContextOptions(max_tokens=room, neighbors=neighbors, parents=parents)
+        passages, reason = await read_passages(ranking.hits, reader, options, count=count, deadline=deadline)
+    if prune_sentences and passages:
+        if reader.scorer is None:
+            reason = reason or "prune: this ranking has no reranker to score sentences with"
+        else:
+            result = await prune(
+                ranking.query,
+                passages,
+                reader.scorer,
+                options=PruneOptions(max_tokens=max_tokens),
+                count=count,
+                deadline=deadline,
+            )
+            passages, reason = result.passages, result.reason or reason
+    passages = shorten(passages, max_tokens=max_tokens, count=count)
+    return render(
+        passages,
+        max_tokens=max_tokens,
+        count=count,
+        estimated=own is None,
+        hits=ranking.ids,
+        reason=reason,
+    )
