@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
+from typing import Any
 
 from resift._internal.forking import ForkSafeLock
 from resift.errors import ConfigError, CostLimitExceeded
@@ -69,9 +70,9 @@ class Price:
 
 
 @lru_cache(maxsize=1)
-def price_table() -> Mapping[str, object]:
+def price_table() -> Mapping[str, Any]:
     """Return the shipped price table: its date, and the prices with their sources."""
-    table: Mapping[str, object] = json.loads(
+    table: Mapping[str, Any] = json.loads(
         files("resift.rerankers.hosted").joinpath("prices.json").read_text(encoding="utf-8")
     )
     return table
@@ -93,7 +94,7 @@ def find_price(
             raise ConfigError(f"{provider}: {name} is {value!r}; pass dollars ≥ 0.")
     if per_million_tokens is not None or per_thousand_searches is not None:
         return Price(per_million_tokens, per_thousand_searches)
-    for row in price_table()["prices"]:  # type: ignore[attr-defined]
+    for row in price_table()["prices"]:
         if row["provider"] == provider and row["model"] == model:
             return Price(row.get("per_million_tokens"), row.get("per_thousand_searches"), row["checked"])
     return None
@@ -116,9 +117,10 @@ def read_usage(answer: object, expected: Usage) -> Usage:
 
 
 def _count_at(answer: object, path: Sequence[str]) -> int | None:
+    value: Any = answer
     for key in path:
-        answer = answer.get(key) if isinstance(answer, Mapping) else None
-    return math.ceil(answer) if is_finite_number(answer) and 0 <= answer < 1e12 else None  # type: ignore[arg-type, operator]
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return math.ceil(value) if is_finite_number(value) and 0 <= value < 1e12 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
