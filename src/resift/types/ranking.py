@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from resift._internal.sync import sync_method
 from resift.errors import InputError, require
 from resift.types.hit import Hit, JsonMapping, JsonObject, Metadata
 from resift.types.trace import FusedHits, StageKind, Step, Trace
@@ -239,7 +238,29 @@ class Ranking(Sequence[Hit]):
             deadline_s=deadline_s,
         )
 
-    context = sync_method(acontext)
+    def context(
+        self,
+        max_tokens: int = 2000,
+        *,
+        neighbors: int = 1,
+        parents: bool = True,
+        prune: bool = False,
+        count_tokens: TokenCounter | None = None,
+        deadline_s: float | None = None,
+    ) -> PromptContext:
+        """Return text for a prompt with numbered sources, at most `max_tokens` long; see `acontext`."""
+        from resift._internal.sync import run_sync  # it imports asyncio, which `fuse` does not need
+
+        return run_sync(
+            self.acontext(
+                max_tokens,
+                neighbors=neighbors,
+                parents=parents,
+                prune=prune,
+                count_tokens=count_tokens,
+                deadline_s=deadline_s,
+            )
+        )
 
     def explain(self, *, query: str = "", top: int = 10) -> Explanation:
         """Return the path of each hit through the stages: print it, or `.save("page.html")`."""
