@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from resift._internal.arrays import Array, np
+from resift._internal.arrays import Array, Vector, np
 from resift.errors import InputError, ResiftError, StoreError
 from resift.external.candidates import Candidate
 from resift.models.embedder import NO_EMBEDDER, EmbedderOptions, embedding_models
@@ -25,12 +25,15 @@ from resift.stores.base import (
     Mode,
     SearchHits,
     Workers,
+    deprecated_name,
     embed_texts,
     embedder_name,
     fuse_views,
     is_empty_search,
     read_documents,
+    read_ids,
     resolve_mode,
+    select_by_ids,
     top_k,
 )
 from resift.stores.filters import (
@@ -213,6 +216,8 @@ class EngineStore:
 
     indexes: ClassVar[tuple[str, ...]] = ("",)
     """The kinds of vector index that `optimize` can build."""
+    stores_terms: ClassVar[bool] = True
+    """Whether the engine stores the terms of a text for keyword search."""
 
     def __init__(
         self,
@@ -234,6 +239,34 @@ class EngineStore:
         self._embedder_name = "" if embedder is None else embedder_name(embedder)
         self._workers = Workers(name, threads=threads)
         Analyzer(language or "auto")  # raises InputError for an unknown language
+
+    async def add(self, documents: Iterable[Candidate]) -> int:
+        """Store the documents, replacing those with the same id; return the number of documents given."""
+        analyzer = await self._load_analyzer() if self.stores_terms else None
+        records = await make_records(documents, self.embedder, analyzer, store=self.name)
+        if records:
+            await self._write(records)
+        return len(records)
+
+    async def delete(self, ids: Iterable[str | int]) -> int:
+        """Remove documents; return how many existed."""
+        return await self._delete([hash_id(id) for id in read_ids(ids)])
+
+    async def get(self, ids: Iterable[str | int]) -> list[Hit]:
+        """Return the documents in the order of the ids; unknown ids are skipped."""
+        distinct = read_ids(ids)
+        documents = await self._fetch_documents([hash_id(id) for id in distinct])
+        hits = [read_record(document, source=self.name) for document in documents]
+        return select_by_ids(distinct, {hit.id: hit for hit in hits})
+
+    async def get_vectors(self, ids: Iterable[str | int]) -> Mapping[str, Vector]:
+        """Return id -> unit vector of the documents that have one."""
+        if self.embedder is None:
+            return {}
+        by_key = {hash_id(id): id for id in read_ids(ids)}
+        return {by_key[key]: vector for key, vector in await self._fetch_vectors(list(by_key))}
+
+    vectors_of = deprecated_name("vectors_of", get_vectors)
 
     async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
         """Return at most k hits whose metadata passes `where`, best first."""
@@ -299,6 +332,22 @@ class EngineStore:
             raise
         except Exception as exc:
             raise self._explain(exc) from exc
+
+    async def _write(self, records: Sequence[Record]) -> None:
+        """Create the table if needed, and add or replace these records."""
+        raise NotImplementedError
+
+    async def _delete(self, keys: list[str]) -> int:
+        """Delete the records with these keys; return how many existed."""
+        raise NotImplementedError
+
+    async def _fetch_documents(self, keys: list[str]) -> list[str]:
+        """Return the stored documents with these keys, in any order."""
+        raise NotImplementedError
+
+    async def _fetch_vectors(self, keys: list[str]) -> list[tuple[str, Vector]]:
+        """Return key and vector of the records that have one."""
+        raise NotImplementedError
 
     async def _exists(self) -> bool:
         """Return whether there is a table to search."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -12,9 +12,8 @@ from typing import Any, Literal, TypeVar
 from resift._internal.arrays import Array, Vector
 from resift._internal.forking import after_fork, leak
 from resift.errors import StoreError, require
-from resift.external.candidates import Candidate
 from resift.protocols import Embedder
-from resift.stores.base import Mode, deprecated_name, read_ids, select_by_ids
+from resift.stores.base import Mode, deprecated_name
 from resift.stores.engine_store import (
     TAGS_VERSION,
     EngineRow,
@@ -23,11 +22,8 @@ from resift.stores.engine_store import (
     SearchOptions,
     check_embedder,
     check_table,
-    hash_id,
-    make_records,
-    read_record,
 )
-from resift.types import Hit, JsonObject
+from resift.types import JsonObject
 from resift.validation import check_arguments, option
 
 T = TypeVar("T")
@@ -83,45 +79,6 @@ class LanceDBVectorStore(EngineStore):
         self._forked = False
         after_fork(self)
 
-    async def add(self, documents: Iterable[Candidate]) -> int:
-        """Store the documents, replacing those with the same id; return the number of documents given."""
-        records = await make_records(documents, self.embedder, await self._load_analyzer(), store=self.name)
-        if records:
-            await self._work(lambda: self._upsert(records))
-        return len(records)
-
-    async def delete(self, ids: Iterable[str | int]) -> int:
-        """Remove documents; return how many existed."""
-        keys = [hash_id(id) for id in read_ids(ids)]
-
-        def job() -> int:
-            with self._lock:
-                table = self._open_table()
-                if table is None:
-                    return 0
-                before = table.count_rows()
-                for start in range(0, len(keys), _BATCH):
-                    table.delete(f"key IN ({_quote(keys[start : start + _BATCH])})")
-                self._terms_changed = True
-                return int(before - table.count_rows())
-
-        return await self._work(job)
-
-    async def get(self, ids: Iterable[str | int]) -> list[Hit]:
-        """Return the documents in the order of the ids; unknown ids are skipped."""
-        distinct = read_ids(ids)
-        rows = await self._select([hash_id(id) for id in distinct], ["document"])
-        hits = [read_record(row["document"], source=self.name) for row in rows]
-        return select_by_ids(distinct, {hit.id: hit for hit in hits})
-
-    async def get_vectors(self, ids: Iterable[str | int]) -> Mapping[str, Vector]:
-        """Return id -> unit vector of the documents that have one."""
-        if self.embedder is None:
-            return {}
-        by_key = {hash_id(id): id for id in read_ids(ids)}
-        rows = await self._select(list(by_key), ["key", _VECTOR])
-        return {by_key[row["key"]]: row[_VECTOR] for row in rows}
-
     async def count(self) -> int:
         """Return the number of documents."""
 
@@ -159,7 +116,6 @@ class LanceDBVectorStore(EngineStore):
             self._connection = self._table = None
         self._workers.close()
 
-    vectors_of = deprecated_name("vectors_of", get_vectors)
     optimise = deprecated_name("optimise", optimize)
 
     def reset_after_fork(self) -> None:
@@ -233,6 +189,29 @@ class LanceDBVectorStore(EngineStore):
                 check_embedder(_read_note(table, _EMBEDDER), self._embedder_name, store=self.name)
                 self._table = table
             return self._table
+
+    async def _write(self, records: Sequence[Record]) -> None:
+        await self._work(lambda: self._upsert(records))
+
+    async def _delete(self, keys: list[str]) -> int:
+        def job() -> int:
+            with self._lock:
+                table = self._open_table()
+                if table is None:
+                    return 0
+                before = table.count_rows()
+                for start in range(0, len(keys), _BATCH):
+                    table.delete(f"key IN ({_quote(keys[start : start + _BATCH])})")
+                self._terms_changed = True
+                return int(before - table.count_rows())
+
+        return await self._work(job)
+
+    async def _fetch_documents(self, keys: list[str]) -> list[str]:
+        return [row["document"] for row in await self._select(keys, ["document"])]
+
+    async def _fetch_vectors(self, keys: list[str]) -> list[tuple[str, Vector]]:
+        return [(row["key"], row[_VECTOR]) for row in await self._select(keys, ["key", _VECTOR])]
 
     def _upsert(self, records: Sequence[Record]) -> None:
         arrow = require("pyarrow", extra="lancedb")

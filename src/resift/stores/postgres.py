@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from resift._internal.arrays import Array, Vector
 from resift._internal.forking import after_fork, leak
 from resift.errors import InputError, StoreError, require
-from resift.external.candidates import Candidate
 from resift.protocols import Embedder
-from resift.stores.base import Mode, deprecated_name, read_ids, select_by_ids
+from resift.stores.base import Mode, deprecated_name
 from resift.stores.engine_store import (
     TAGS_VERSION,
     EngineRow,
@@ -23,11 +22,7 @@ from resift.stores.engine_store import (
     SearchOptions,
     check_embedder,
     check_table,
-    hash_id,
-    make_records,
-    read_record,
 )
-from resift.types import Hit
 from resift.validation import check_arguments, check_number, option
 
 if TYPE_CHECKING:
@@ -100,41 +95,6 @@ class PostgresStore(EngineStore):
         self._comment: str | None = None
         after_fork(self)
 
-    async def add(self, documents: Iterable[Candidate]) -> int:
-        """Store the documents, all or none, replacing those with the same id; return their number."""
-        records = await make_records(documents, self.embedder, await self._load_analyzer(), store=self.name)
-        if records:
-            await self._job(lambda connection: self._upsert(connection, records))
-        return len(records)
-
-    async def delete(self, ids: Iterable[str | int]) -> int:
-        """Remove documents; return how many existed."""
-        keys = [hash_id(id) for id in read_ids(ids)]
-
-        def job(connection: Connection) -> int:
-            if not self._check_table(connection):
-                return 0
-            return connection.execute(self._sql("DELETE FROM {table} WHERE key = ANY(%s)"), [keys]).rowcount
-
-        return await self._job(job)
-
-    async def get(self, ids: Iterable[str | int]) -> list[Hit]:
-        """Return the documents in the order of the ids; unknown ids are skipped."""
-        distinct = read_ids(ids)
-        keys = [hash_id(id) for id in distinct]
-        rows = await self._select(self._sql("SELECT document FROM {table} WHERE key = ANY(%s)"), [keys])
-        hits = [read_record(document, source=self.name) for (document,) in rows]
-        return select_by_ids(distinct, {hit.id: hit for hit in hits})
-
-    async def get_vectors(self, ids: Iterable[str | int]) -> Mapping[str, Vector]:
-        """Return id -> unit vector of the documents that have one."""
-        if self.embedder is None:
-            return {}
-        by_key = {hash_id(id): id for id in read_ids(ids)}
-        statement = self._sql("SELECT key, embedding::text FROM {table} WHERE key = ANY(%s)")
-        rows = await self._select(statement, [list(by_key)])
-        return {by_key[key]: json.loads(vector) for key, vector in rows if vector is not None}
-
     async def count(self) -> int:
         """Return the number of documents."""
         rows = await self._select(self._sql("SELECT count(*) FROM {table}"), [])
@@ -163,7 +123,6 @@ class PostgresStore(EngineStore):
         await self._workers.run(self._close_pool)
         self._workers.close()
 
-    vectors_of = deprecated_name("vectors_of", get_vectors)
     optimise = deprecated_name("optimise", optimize)
 
     def reset_after_fork(self) -> None:
@@ -174,6 +133,22 @@ class PostgresStore(EngineStore):
 
     async def _exists(self) -> bool:
         return await self._job(self._check_table)
+
+    async def _write(self, records: Sequence[Record]) -> None:
+        await self._job(lambda connection: self._upsert(connection, records))
+
+    async def _delete(self, keys: list[str]) -> int:
+        statement = self._sql("DELETE FROM {table} WHERE key = ANY(%s) RETURNING key")
+        return len(await self._select(statement, [keys]))
+
+    async def _fetch_documents(self, keys: list[str]) -> list[str]:
+        statement = self._sql("SELECT document FROM {table} WHERE key = ANY(%s)")
+        return [document for (document,) in await self._select(statement, [keys])]
+
+    async def _fetch_vectors(self, keys: list[str]) -> list[tuple[str, Vector]]:
+        statement = self._sql("SELECT key, embedding::text FROM {table} WHERE key = ANY(%s)")
+        rows = await self._select(statement, [keys])
+        return [(key, json.loads(vector)) for key, vector in rows if vector is not None]
 
     async def _table_language(self) -> str | None:
         if not await self._exists():

@@ -7,7 +7,7 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,22 +16,18 @@ from resift._internal.arrays import Array, Vector
 from resift._internal.environment import require_variable
 from resift._internal.forking import after_fork, leak
 from resift.errors import InputError, StoreError, require
-from resift.external.candidates import Candidate
 from resift.models.embedder import EmbedderOptions, embedding_models
 from resift.models.registry import pin_advice
 from resift.protocols import Embedder
-from resift.stores.base import deprecated_name, read_ids, select_by_ids
+from resift.stores.base import deprecated_name
 from resift.stores.engine_store import (
     TAGS_VERSION,
     EngineRow,
     EngineStore,
     Record,
     check_table,
-    hash_id,
-    make_records,
-    read_record,
 )
-from resift.types import Hit, JsonMapping, JsonObject
+from resift.types import JsonMapping, JsonObject
 from resift.validation import check_arguments, check_number, option
 
 if TYPE_CHECKING:
@@ -87,6 +83,7 @@ class QdrantVectorStore(EngineStore):
     Options = QdrantOptions
 
     kind = "vector"
+    stores_terms = False
 
     @check_arguments
     def __init__(
@@ -133,40 +130,6 @@ class QdrantVectorStore(EngineStore):
         self._all_lists_tagged = self._is_checked = False
         after_fork(self)
 
-    async def add(self, documents: Iterable[Candidate]) -> int:
-        """Store the documents, replacing those with the same id; return the number of documents given."""
-        records = await make_records(documents, self.embedder, None, store=self.name)
-        if records:
-            await self._work(lambda: self._upsert(records))
-        return len(records)
-
-    async def delete(self, ids: Iterable[str | int]) -> int:
-        """Remove documents; return how many existed."""
-        points = [make_point_id(hash_id(id)) for id in read_ids(ids)]
-
-        def job() -> int:
-            existing = [point.id for point in self._retrieve(points, payload=False)]
-            if existing:
-                selector = self._models.PointIdsList(points=existing)
-                self._client.delete(self.collection, points_selector=selector, wait=True)
-            return len(existing)
-
-        return await self._work(job)
-
-    async def get(self, ids: Iterable[str | int]) -> list[Hit]:
-        """Return the documents in the order of the ids; unknown ids are skipped."""
-        distinct = read_ids(ids)
-        points = [make_point_id(hash_id(id)) for id in distinct]
-        retrieved = await self._work(lambda: self._retrieve(points, payload=True))
-        hits = [read_record(_encode_payload(point.payload or {}), source=self.name) for point in retrieved]
-        return select_by_ids(distinct, {hit.id: hit for hit in hits})
-
-    async def get_vectors(self, ids: Iterable[str | int]) -> Mapping[str, Vector]:
-        """Return id -> unit vector of the documents that exist."""
-        by_point = {make_point_id(hash_id(id)): id for id in read_ids(ids)}
-        points = await self._work(lambda: self._retrieve(list(by_point), payload=False, vectors=True))
-        return {by_point[str(point.id)]: point.vector for point in points}  # type: ignore[misc]
-
     async def count(self) -> int:
         """Return the number of documents."""
 
@@ -202,7 +165,6 @@ class QdrantVectorStore(EngineStore):
             await self._workers.run(self._client.close)
         self._workers.close()
 
-    vectors_of = deprecated_name("vectors_of", get_vectors)
     optimise = deprecated_name("optimise", optimize)
 
     def reset_after_fork(self) -> None:
@@ -230,6 +192,28 @@ class QdrantVectorStore(EngineStore):
 
     async def _exists(self) -> bool:
         return await self._work(self._has_collection)
+
+    async def _write(self, records: Sequence[Record]) -> None:
+        await self._work(lambda: self._upsert(records))
+
+    async def _delete(self, keys: list[str]) -> int:
+        def job() -> int:
+            existing = [point.id for point in self._retrieve(keys, payload=False)]
+            if existing:
+                selector = self._models.PointIdsList(points=existing)
+                self._client.delete(self.collection, points_selector=selector, wait=True)
+            return len(existing)
+
+        return await self._work(job)
+
+    async def _fetch_documents(self, keys: list[str]) -> list[str]:
+        points = await self._work(lambda: self._retrieve(keys, payload=True))
+        return [_encode_payload(point.payload or {}) for point in points]
+
+    async def _fetch_vectors(self, keys: list[str]) -> list[tuple[str, Vector]]:
+        by_point = {make_point_id(key): key for key in keys}
+        points = await self._work(lambda: self._retrieve(keys, payload=False, vectors=True))
+        return [(by_point[str(point.id)], point.vector) for point in points]  # type: ignore[misc]
 
     async def _tags_lists(self) -> bool:
         def job() -> bool:
@@ -311,13 +295,11 @@ class QdrantVectorStore(EngineStore):
             ]
             self._client.upsert(self.collection, points=points, wait=True)
 
-    def _retrieve(self, points: Sequence[str], *, payload: bool, vectors: bool = False) -> list[Point]:
-        if not points or not self._has_collection():
+    def _retrieve(self, keys: Sequence[str], *, payload: bool, vectors: bool = False) -> list[Point]:
+        if not keys or not self._has_collection():
             return []
-        retrieved = self._client.retrieve(
-            self.collection, ids=list(points), with_payload=payload, with_vectors=vectors
-        )
-        return list(retrieved)
+        points = [make_point_id(key) for key in keys]
+        return list(self._client.retrieve(self.collection, points, payload, vectors))
 
 
 def make_point_id(key: str) -> str:
