@@ -62,7 +62,7 @@ SECTIONS = {
         "resift.evaluation.evaluated_systems",
         "resift.evaluation.runner",
         "resift.evaluation.recording",
-        "resift.evaluation.replay",
+        "resift.evaluation.recording",
         "resift.evaluation.tuning",
         "resift.evaluation.report",
     ],

@@ -24,7 +24,7 @@ from resift.external.responses import find_results, is_columns, list_documents
 from resift.ingest.indexing import open_index
 from resift.pipeline.pipeline import Pipeline
 from resift.pipeline.scored_search import search_with_scores
-from resift.rerankers.probability import Calibration, ScoreFormat
+from resift.rerankers.rescore import Calibration, ScoreFormat
 from resift.stores.sqlite import SQLiteStore
 from resift.types import Hit, JsonObject, Metadata, Ranking, Where
 from resift.validation import check_arguments, check_list, check_path, check_query

@@ -16,14 +16,14 @@ from resift.external.responses import list_documents
 from resift.models.pairs import Progress
 from resift.protocols import Scorer
 from resift.rerankers.cross_encoder import DEFAULT_MODEL, CrossEncoderReranker
-from resift.rerankers.probability import (
+from resift.rerankers.rescore import (
     Calibration,
     ScoreFormat,
     as_probabilities,
     calibrator_for,
     check_scale,
+    rescore,
 )
-from resift.rerankers.rescore import rescore
 from resift.types import Hit, Ranking, StageKind, StageRecord, Trace, make_record
 from resift.validation import check_query
 

@@ -22,8 +22,7 @@ from resift._internal.sync import run_sync
 from resift.batch import EmbedWork, IndexWork, RerankWork, load_shards, run_batch
 from resift.batch.engines import LocalEngine
 from resift.batch.inputs import find_inputs, plan_inputs
-from resift.batch.shards import run_shard
-from resift.batch.work import map_rows, to_batch
+from resift.batch.shards import map_rows, run_shard, to_batch
 from resift.cli.main import main
 from resift.errors import DataFormatError, InputError, ResiftError
 from tests.batch.inline_engine import InlineEngine

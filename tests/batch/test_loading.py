@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from resift._internal.sync import run_sync
 from resift.batch import load_shards, run_batch
 from resift.batch.job import LoadWork, open_store
-from resift.batch.work import map_rows, to_batch
+from resift.batch.shards import map_rows, to_batch
 from resift.batch.work_kinds import INDEX_COLUMNS, IndexWork
 from resift.errors import InputError, ResiftError
 from resift.models.embedder import DEFAULT_EMBEDDER

@@ -80,8 +80,7 @@ def test_the_best_setting_is_a_valid_pipeline_file(tmp_path):
     """With stores added, `resift config check` accepts what tune writes."""
     from resift.cli.tune import tuned_yaml
     from resift.config import load_plain
-    from resift.evaluation.recording import Header
-    from resift.evaluation.replay import Setting
+    from resift.evaluation.recording import Header, Setting
 
     header = Header(stores=("docs.text", "docs.vectors"), reranker="cross-encoder", depth=20, k=10)
     (tmp_path / "docs.db").touch()
@@ -105,7 +104,7 @@ def test_the_best_setting_is_a_valid_pipeline_file(tmp_path):
 
 def test_options_without_effect_are_not_listed():
     """After weighted fusion the depth follows the scores; without a reranker there is nothing to blend."""
-    from resift.evaluation.replay import Setting
+    from resift.evaluation.recording import Setting
 
     assert "depth" not in Setting(method="weighted", depth=5).plain()
     assert Setting(method="linear", depth=5).plain()["depth"] == 5

@@ -18,8 +18,7 @@ from resift.evaluation.click_log import (
     label_clicks,
     read_click_log,
 )
-from resift.evaluation.recording import Header, RecordedQuery, Recording
-from resift.evaluation.replay import default_setting
+from resift.evaluation.recording import Header, RecordedQuery, Recording, default_setting
 from resift.evaluation.runner import query_digest
 
 HEADER = Header(stores=("words", "meaning"), reranker="", depth=0, k=10, retrieval_modes=("lexical", "dense"))

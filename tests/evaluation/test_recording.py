@@ -20,12 +20,16 @@ from resift.evaluation.recording import (
     Header,
     RecordedQuery,
     Recording,
+    Setting,
+    adaptive_weights,
+    blend_policy,
     header_line,
     query_line,
     read_recording,
     record,
+    recorded_hits,
+    replay,
 )
-from resift.evaluation.replay import Setting, adaptive_weights, blend_policy, recorded_hits, replay
 from resift.evaluation.runner import evaluate, hits_beyond_k
 from resift.evaluation.tuning import split_by_hash, split_by_name, tune
 from resift.pipeline.pipeline import Pipeline

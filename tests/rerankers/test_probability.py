@@ -18,7 +18,7 @@ from resift.models.registry import check_kind
 from resift.ranking.calibration import drop_below, shipped_calibrator
 from resift.ranking.shape import Isotonic, Platt
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
-from resift.rerankers.probability import relevance
+from resift.rerankers.rescore import relevance
 from resift.testing import OverlapScorer
 from resift.types import Ranking, Scores
 from tests.ranking.pools import pipeline_hits

@@ -17,7 +17,7 @@ from resift.server.options import Limits, ServerOptions
 from resift.server.ratings import LOG_FILE, RatingSession, RatingsLog
 from resift.server.request_errors import RequestFailed
 from resift.server.schema import Flag, Positive, RequestReader, is_true, parse_json
-from resift.text.sentences import sentence_spans
+from resift.text.tokenization import sentence_spans
 
 
 def test_pairs_count_windows():

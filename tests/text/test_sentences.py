@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from resift.text.sentences import sentence_spans, sentences
+from resift.text.tokenization import sentence_spans, sentences
 
 
 def test_abbreviations_quotes_and_other_scripts():

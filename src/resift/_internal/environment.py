@@ -6,9 +6,10 @@ secret is used only by the options that declare it, or if the owner of the machi
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from resift.errors import InputError
@@ -63,3 +64,20 @@ def require_variable(name: str) -> str:
     if not value:
         raise InputError(f"{name} is not set. Run: export {name}=…")
     return value
+
+
+@contextlib.contextmanager
+def temporary_variable(name: str, value: str | None) -> Iterator[None]:
+    """Set an environment variable for a block; None changes nothing."""
+    if value is None:
+        yield
+        return
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before

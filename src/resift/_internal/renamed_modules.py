@@ -119,6 +119,10 @@ RENAMED = {
     "resift.text.bm25": "resift.text.analysis",
     "resift.text.stemming": "resift.text.analysis",
     "resift.explain.shorten": "resift.text.snippets",
+    "resift.batch.work": "resift.batch.shards",
+    "resift.text.sentences": "resift.text.tokenization",
+    "resift.rerankers.probability": "resift.rerankers.rescore",
+    "resift.evaluation.replay": "resift.evaluation.recording",
 }
 """Old module path -> new module path. The longest entry that is a prefix of an import decides."""
 

@@ -15,8 +15,8 @@ from resift.agent.graph_reranker import article_id
 from resift.deadline import Deadline
 from resift.errors import InputError, ResiftError, redact
 from resift.text import words
-from resift.text.sentences import sentences
 from resift.text.snippets import snippet
+from resift.text.tokenization import sentences
 from resift.types import Hit, JsonObject, JsonValue, Ranking
 from resift.validation import check_text
 

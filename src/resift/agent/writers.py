@@ -35,7 +35,7 @@ from resift.rerankers.hosted.client import Message
 from resift.rerankers.semantic_bm25 import PoolBM25, cosines
 from resift.resilience import Budget, CircuitBreaker, breakers
 from resift.stores.base import embedder_name
-from resift.text.sentences import sentences
+from resift.text.tokenization import sentences
 from resift.types import Hit
 
 MAX_SENTENCES_SCORED = 32

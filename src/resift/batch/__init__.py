@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from resift.batch.job import BatchReport as BatchReport
     from resift.batch.job import load_shards as load_shards
     from resift.batch.job import run_batch as run_batch
-    from resift.batch.work import BatchWork as BatchWork
+    from resift.batch.shards import BatchWork as BatchWork
     from resift.batch.work_kinds import EmbedWork as EmbedWork
     from resift.batch.work_kinds import EvaluateWork as EvaluateWork
     from resift.batch.work_kinds import IndexWork as IndexWork
@@ -23,6 +23,6 @@ else:
         """
         job: BatchReport run_batch load_shards
         work_kinds: EmbedWork IndexWork RerankWork EvaluateWork RecordWork write_recording
-        work: BatchWork
+        shards: BatchWork
         """,
     )

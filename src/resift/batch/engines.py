@@ -16,8 +16,7 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 from resift.batch.inputs import Shard, check_readable_by_workers
-from resift.batch.shards import OnRows, ShardReport, run_shard
-from resift.batch.work import BatchWork, describe_error
+from resift.batch.shards import BatchWork, OnRows, ShardReport, describe_error, run_shard
 from resift.errors import ResiftError, require
 from resift.models.engine import usable_cores, use_workers
 from resift.models.registry import ModelFiles, allowed_folders, restore_allowed

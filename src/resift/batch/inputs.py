@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, cast
 
-from resift.batch.work import OutputRow, describe_type
+from resift.batch.shards import OutputRow, describe_type
 from resift.errors import DataFormatError, InputError, require
 from resift.validation import check_list, check_path
 

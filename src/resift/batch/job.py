@@ -20,8 +20,17 @@ from resift._internal.files import atomic_write, file_lock
 from resift._internal.sync import run_sync
 from resift.batch.engines import LocalEngine, RayEngine
 from resift.batch.inputs import InputFile, PathLike, Shard, find_inputs, plan_inputs
-from resift.batch.shards import FAILED, Attempts, OnRows, ShardReport, atomic_parquet, load_report
-from resift.batch.work import BatchWork, StopJobError, to_batch
+from resift.batch.shards import (
+    FAILED,
+    Attempts,
+    BatchWork,
+    OnRows,
+    ShardReport,
+    StopJobError,
+    atomic_parquet,
+    load_report,
+    to_batch,
+)
 from resift.errors import InputError, ResiftError, StoreError, require
 from resift.stores.base import embedder_name
 from resift.stores.sqlite import SQLiteStore

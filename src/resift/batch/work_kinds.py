@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from resift._internal.files import atomic_file
 from resift._internal.sync import run_sync
 from resift.batch.job import MANIFEST
-from resift.batch.work import (
+from resift.batch.shards import (
     ERROR,
     STATUS_COLUMNS,
     OutputRow,

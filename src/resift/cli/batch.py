@@ -14,7 +14,7 @@ from resift.errors import InputError, shell_path
 
 if TYPE_CHECKING:
     from resift.batch.job import BatchEngine, BatchProgress, BatchReport, EngineName
-    from resift.batch.work import BatchWork
+    from resift.batch.shards import BatchWork
 
 EXAMPLES = """\
 INPUT is Parquet or JSONL: files, folders, patterns, or anything that fsspec can open. OUT gets Parquet

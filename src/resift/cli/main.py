@@ -51,7 +51,8 @@ COMMANDS = {
 
 _MODULES = {
     "bench": "evaluate", "calibrate": "tune", "compare": "evaluate", "completion": "main", "eval": "evaluate",
-    "graph": "ask", "index": "index_command", "mcp": "serve", "record": "tune", "store": "index_command",
+    "explain": "search", "graph": "ask", "index": "index_command", "mcp": "serve", "record": "tune",
+    "store": "index_command",
 }  # fmt: skip
 """Modules of commands that share one; all others have their own. Each has `configure_X` and `run_X`."""
 

@@ -12,16 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from resift.cli.arguments import add_count, add_json, positive_int
-from resift.cli.terminal import (
-    Progress,
-    count,
-    print_json,
-    print_note,
-    print_table,
-    print_text,
-    style,
-    wrap,
-)
+from resift.cli.terminal import Progress, count, print_json, print_note, print_table, print_text, style, wrap
 from resift.errors import ModelError, ModelNotAllowedError
 
 if TYPE_CHECKING:

@@ -165,7 +165,7 @@ def _candidates(documents: Documents, args: argparse.Namespace) -> list[JsonObje
 
 def _print_ranking(ranking: Ranking, args: argparse.Namespace) -> None:
     from resift.rerankers.cross_encoder import DEFAULT_MODEL, CrossEncoderReranker
-    from resift.rerankers.probability import relevance, shipped_calibrator_for
+    from resift.rerankers.rescore import relevance, shipped_calibrator_for
 
     scale = score_scale(args)
     scores: Sequence[float | None] = [hit.score for hit in ranking]

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from resift.evaluation.click_log import ClickLabels, ClickLogFit
     from resift.evaluation.differences import Difference
     from resift.evaluation.readers import Collection
-    from resift.evaluation.recording import Header, Recording
-    from resift.evaluation.replay import Setting
+    from resift.evaluation.recording import Header, Recording, Setting
     from resift.evaluation.tuning import ClickFit, TuningResult
 
 RECORD_EXAMPLES = """\
@@ -140,8 +139,7 @@ def configure_tune(parser: argparse.ArgumentParser) -> None:
 
 def run_tune(args: argparse.Namespace) -> int:
     """Tune and report on held-out queries."""
-    from resift.evaluation.recording import read_recording
-    from resift.evaluation.replay import default_setting
+    from resift.evaluation.recording import default_setting, read_recording
     from resift.evaluation.tuning import tune
 
     if args.clicks is not None and args.click_log is not None:
@@ -213,7 +211,7 @@ def _parse_floor(text: str) -> tuple[str, float]:
 def _compare(test: Recording, default: Setting, tuned: Setting, measure: str) -> Difference:
     from resift.evaluation.differences import differences
     from resift.evaluation.measures import Judge
-    from resift.evaluation.replay import replay
+    from resift.evaluation.recording import replay
     from resift.evaluation.runner import Outcome
 
     judge = Judge(test.qrels(), [measure])

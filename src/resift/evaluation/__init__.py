@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from resift.evaluation.readers import read_collection as read_collection
     from resift.evaluation.readers import read_qrels as read_qrels
     from resift.evaluation.readers import read_run as read_run
+    from resift.evaluation.recording import Setting as Setting
     from resift.evaluation.recording import read_recording as read_recording
     from resift.evaluation.recording import record as record
-    from resift.evaluation.replay import Setting as Setting
     from resift.evaluation.runner import Outcome as Outcome
     from resift.evaluation.runner import evaluate as evaluate
     from resift.evaluation.tuning import tune as tune
@@ -32,8 +32,7 @@ else:
         differences: Difference
         measures: Judge Quality bootstrap_interval holm randomization_p
         readers: Collection read_collection read_qrels read_run
-        recording: read_recording record
-        replay: Setting
+        recording: read_recording record Setting
         runner: Outcome evaluate
         evaluated_systems: System find_system
         tuning: tune

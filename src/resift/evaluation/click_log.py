@@ -20,8 +20,7 @@ from resift._internal.arrays import np
 from resift.errors import DataFormatError, InputError, require
 from resift.evaluation.measures import bootstrap_interval, randomization_p
 from resift.evaluation.readers import Collection, json_rows, read_lines
-from resift.evaluation.recording import Recording
-from resift.evaluation.replay import Replay, Setting, default_setting
+from resift.evaluation.recording import Recording, Replay, Setting, default_setting
 from resift.evaluation.runner import query_digest
 from resift.evaluation.tuning import best_after_cost, split_by_hash, weight_steps
 from resift.types import JsonMapping, JsonValue

@@ -7,12 +7,12 @@ Every other store is used as written.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from resift._internal.environment import temporary_variable
 from resift.errors import InputError, did_you_mean
 from resift.ingest.indexing import open_index
 from resift.models.embedder import DEFAULT_EMBEDDER, Embedder
@@ -134,7 +134,7 @@ def _read_pipeline_file(path: Path) -> System:
     model = (plain.get("rerank") or {}).get("model")
 
     def open_pipeline(index: Path | None) -> Pipeline:
-        with _collection_variable(index):
+        with temporary_variable(VARIABLE, None if index is None else str(index.absolute())):
             return Pipeline.from_yaml(path)
 
     return System(
@@ -153,23 +153,6 @@ def _read_pipeline_file(path: Path) -> System:
         ),
         models=tuple(dict.fromkeys([*models, *([model] if model else [])])),
     )
-
-
-@contextmanager
-def _collection_variable(index: Path | None) -> Iterator[None]:
-    """Set `${RESIFT_COLLECTION}` to the index while a pipeline file is read."""
-    if index is None:
-        yield
-        return
-    before = os.environ.get(VARIABLE)
-    os.environ[VARIABLE] = str(index.absolute())
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[VARIABLE]
-        else:
-            os.environ[VARIABLE] = before
 
 
 def _file_states(stores: list[JsonMapping], folder: Path) -> JsonObject:

@@ -17,8 +17,7 @@ from typing import Literal, NamedTuple
 from resift.errors import DataFormatError, InputError, did_you_mean
 from resift.evaluation.measures import Judge, Quality, measure_name
 from resift.evaluation.readers import Collection, json_rows
-from resift.evaluation.recording import Header, RecordedQuery, Recording
-from resift.evaluation.replay import Replay, Setting, default_setting
+from resift.evaluation.recording import Header, RecordedQuery, Recording, Replay, Setting, default_setting
 from resift.evaluation.runner import query_digest
 from resift.ranking.fusion.weighted import NAME as WEIGHTED
 from resift.ranking.scaling import mean_and_deviation

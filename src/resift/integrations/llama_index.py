@@ -35,13 +35,7 @@ from resift.reranking import arerank
 from resift.resilience import CircuitBreaker
 from resift.types import Hit, Where
 
-__all__ = [
-    "ResiftEmbedding",
-    "ResiftFusionRetriever",
-    "ResiftRerank",
-    "ResiftRetriever",
-    "llama_index_store",
-]
+__all__ = ["ResiftEmbedding", "ResiftFusionRetriever", "ResiftRerank", "ResiftRetriever", "llama_index_store"]
 
 dispatcher = get_dispatcher(__name__)
 

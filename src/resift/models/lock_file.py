@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from resift._internal.environment import temporary_variable
 from resift._internal.files import atomic_write, config_folder
 from resift.errors import ModelFileError
 from resift.models.verify import PinnedFile
@@ -86,18 +87,8 @@ def default_lock_path() -> Path:
 @contextlib.contextmanager
 def use_lock(path: Path | None) -> Iterator[None]:
     """Apply another lock file in this process and its children; None changes nothing."""
-    if path is None:
+    with temporary_variable(VARIABLE, None if path is None else str(path.absolute())):
         yield
-        return
-    before = os.environ.get(VARIABLE)
-    os.environ[VARIABLE] = str(path.absolute())
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[VARIABLE]
-        else:
-            os.environ[VARIABLE] = before
 
 
 def read_lock(path: Path) -> dict[str, LockedModel]:

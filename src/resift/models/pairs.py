@@ -16,7 +16,7 @@ from resift.deadline import Deadline
 from resift.models.engine import Job, Task, shared_engine, wait_for_job
 from resift.models.loading import Model
 from resift.models.tokenizer import check_language, split_windows
-from resift.text.sentences import sentence_spans
+from resift.text.tokenization import sentence_spans
 
 SKIP_BELOW_LOGIT = -4.0
 """If the first windows of a text all score below this (a probability of 1 in 50), the others are skipped."""

@@ -6,7 +6,7 @@ from resift.errors import InputError
 from resift.pipeline.pipeline import Pipeline
 from resift.protocols import Scorer
 from resift.ranking.calibration import drop_below
-from resift.rerankers.probability import (
+from resift.rerankers.rescore import (
     Calibration,
     ScoreFormat,
     calibrator_for,

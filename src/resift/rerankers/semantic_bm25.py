@@ -95,12 +95,7 @@ class SemanticBM25Reranker(FusesThenScores):
         return f"SemanticBM25Reranker({self.semantic_weight:.3g}, {self.bm25_weight:.3g}{embedder})"
 
     async def score(
-        self,
-        query: str,
-        hits: Sequence[Hit],
-        *,
-        deadline: Deadline,
-        query_vector: Vector | None = None,
+        self, query: str, hits: Sequence[Hit], *, deadline: Deadline, query_vector: Vector | None = None
     ) -> Scores:
         """Return one score per hit. `query_vector` is compared with the vectors in the hits' metadata."""
         texts = [hit.text for hit in hits]

@@ -34,7 +34,7 @@ from resift.server.openapi import Operation
 from resift.server.request_errors import OPENAI, RequestFailed, error_form_for_path
 from resift.server.schema import Milliseconds, ModelName, RequestReader, is_true, parse_json
 from resift.server.state import ServerState
-from resift.text.sentences import sentence_spans
+from resift.text.tokenization import sentence_spans
 from resift.types import Hit, JsonObject, Ranking, Scores, StageKind
 
 SENTENCES_PER_DOCUMENT = 8

@@ -19,23 +19,7 @@ from resift.external.candidates import Candidate
 from resift.models.embedder import NO_EMBEDDER, EmbedderOptions, embedding_models
 from resift.models.registry import pin_advice
 from resift.protocols import Embedder
-from resift.stores.base import (
-    HYBRID_DEPTH,
-    Match,
-    Mode,
-    SearchHits,
-    Workers,
-    deprecated_name,
-    embed_texts,
-    embedder_name,
-    fuse_views,
-    is_empty_search,
-    read_documents,
-    read_ids,
-    resolve_mode,
-    select_by_ids,
-    top_k,
-)
+from resift.stores import base
 from resift.stores.filters import (
     Condition,
     Pattern,
@@ -70,7 +54,7 @@ class SearchOptions(EmbedderOptions):
         choices=lambda: [NO_EMBEDDER, *embedding_models()],
         advice=pin_advice,
     )
-    mode: Mode | None = option("Search by keywords, by vectors, or by both.", default=None)
+    mode: base.Mode | None = option("Search by keywords, by vectors, or by both.", default=None)
     exact: bool | None = option("Compare every vector, even if an index would be faster.", default=None)
 
 
@@ -106,11 +90,11 @@ async def make_records(
     documents: Iterable[Candidate], embedder: Embedder | None, analyzer: Analyzer | None, *, store: str
 ) -> list[Record]:
     """Return the records to store, embedded in one call."""
-    hits = read_documents(documents)
+    hits = base.read_documents(documents)
     terms = [[] if analyzer is None else analyzer.terms(hit.text) for hit in hits]
     vectors: Iterable[Array | None] = [None] * len(hits)
     if embedder is not None and hits:
-        vectors = await embed_texts(embedder, [hit.text for hit in hits], kind="document", store=store)
+        vectors = await base.embed_texts(embedder, [hit.text for hit in hits], kind="document", store=store)
     return [Record.from_hit(*parts) for parts in zip(hits, terms, vectors, strict=True)]
 
 
@@ -123,29 +107,6 @@ def read_record(document: str, *, source: str) -> Hit:
     """Return a stored document as a hit without a score."""
     fields = json.loads(document)
     return Hit(fields["id"], fields["text"], source=source, metadata=fields["metadata"])
-
-
-def check_table(table: str, present: Iterable[str], needed: Iterable[str], *, store: str) -> None:
-    """Raise StoreError for a table that Resift did not create."""
-    columns = set(present)
-    missing = [name for name in needed if name not in columns]
-    if missing:
-        raise StoreError(
-            f"{table!r} of store {store!r} was not created by Resift: it has no {', '.join(missing)}. Name "
-            "another table, or search this one as it is with an ExternalStore "
-            "(docs/guides/connect/other-systems.md).",
-            store=store,
-        )
-
-
-def check_embedder(stored: str, current: str, *, store: str) -> None:
-    """Raise StoreError if a table has the vectors of another embedder."""
-    if stored != current:
-        raise StoreError(
-            f"{store!r} has vectors of {stored or 'no embedder'!r}, not of {current or 'no embedder'!r}; "
-            "their distances cannot be compared. Use that embedder, or another table.",
-            store=store,
-        )
 
 
 # Filter tags
@@ -223,7 +184,7 @@ class EngineStore:
         self,
         name: str,
         embedder: Embedder | None,
-        mode: Mode | None,
+        mode: base.Mode | None,
         *,
         language: str | None = None,
         exact: bool = False,
@@ -233,11 +194,11 @@ class EngineStore:
         self.name = name
         self.index = check_choice(index, self.indexes, f"index of {name}")
         self.embedder = embedder
-        self.mode: Mode = resolve_mode(mode, embedder, default="vector")
+        self.mode: base.Mode = base.resolve_mode(mode, embedder, default="vector")
         self.exact = exact
         self._language = language
-        self._embedder_name = "" if embedder is None else embedder_name(embedder)
-        self._workers = Workers(name, threads=threads)
+        self._embedder_name = "" if embedder is None else base.embedder_name(embedder)
+        self._workers = base.Workers(name, threads=threads)
         Analyzer(language or "auto")  # raises InputError for an unknown language
 
     async def add(self, documents: Iterable[Candidate]) -> int:
@@ -250,28 +211,28 @@ class EngineStore:
 
     async def delete(self, ids: Iterable[str | int]) -> int:
         """Remove documents; return how many existed."""
-        return await self._delete([hash_id(id) for id in read_ids(ids)])
+        return await self._delete([hash_id(id) for id in base.read_ids(ids)])
 
     async def get(self, ids: Iterable[str | int]) -> list[Hit]:
         """Return the documents in the order of the ids; unknown ids are skipped."""
-        distinct = read_ids(ids)
+        distinct = base.read_ids(ids)
         documents = await self._fetch_documents([hash_id(id) for id in distinct])
         hits = [read_record(document, source=self.name) for document in documents]
-        return select_by_ids(distinct, {hit.id: hit for hit in hits})
+        return base.select_by_ids(distinct, {hit.id: hit for hit in hits})
 
     async def get_vectors(self, ids: Iterable[str | int]) -> Mapping[str, Vector]:
         """Return id -> unit vector of the documents that have one."""
         if self.embedder is None:
             return {}
-        by_key = {hash_id(id): id for id in read_ids(ids)}
+        by_key = {hash_id(id): id for id in base.read_ids(ids)}
         return {by_key[key]: vector for key, vector in await self._fetch_vectors(list(by_key))}
 
-    vectors_of = deprecated_name("vectors_of", get_vectors)
+    vectors_of = base.deprecated_name("vectors_of", get_vectors)
 
     async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
         """Return at most k hits whose metadata passes `where`, best first."""
         filter = EngineFilter.parse(where)
-        if is_empty_search(query, k) or not all(filter.groups) or not await self._exists():
+        if base.is_empty_search(query, k) or not all(filter.groups) or not await self._exists():
             return []
         if filter.groups and not await self._tags_lists():
             filter = EngineFilter([], parse_filter(where))
@@ -279,14 +240,14 @@ class EngineStore:
             return await self._search_text(query, filter, k, self.name)
         if self.mode == "vector":
             return await self._search_vectors(query, filter, k, self.name)
-        depth = max(k, HYBRID_DEPTH)
+        depth = max(k, base.HYBRID_DEPTH)
         text = await self._search_text(query, filter, depth, f"{self.name}.text")
         vectors = await self._search_vectors(query, filter, depth, f"{self.name}.vectors")
-        return fuse_views([text, vectors], k=k, source=self.name)
+        return base.fuse_views([text, vectors], k=k, source=self.name)
 
     async def _search_vectors(self, query: str, filter: EngineFilter, k: int, source: str) -> list[Hit]:
-        assert self.embedder is not None  # noqa: S101 - resolve_mode refuses vector mode without one
-        vector = (await embed_texts(self.embedder, [query], kind="query", store=self.name))[0]
+        assert self.embedder is not None  # noqa: S101 - base.resolve_mode refuses vector mode without one
+        vector = (await base.embed_texts(self.embedder, [query], kind="query", store=self.name))[0]
         approximate = not self.exact and await self._has_index()
 
         async def fetch(limit: int) -> list[EngineRow]:
@@ -300,8 +261,8 @@ class EngineStore:
         query_vector = vector.astype(np.float64)
         stored = (np.asarray(row.vector, dtype=np.float32).astype(np.float64) for row in rows)
         scores = [float(row_vector @ query_vector) for row_vector in stored]
-        hits = top_k(map(_make_match, rows, scores), k=k, source=source)
-        return SearchHits(hits, approximate=approximate)
+        hits = base.top_k(map(_make_match, rows, scores), k=k, source=source)
+        return base.SearchHits(hits, approximate=approximate)
 
     async def _search_text(self, query: str, filter: EngineFilter, k: int, source: str) -> list[Hit]:
         terms = list(dict.fromkeys((await self._load_analyzer()).query_terms(query)))
@@ -310,7 +271,7 @@ class EngineStore:
         rows = await fetch_rows(
             lambda limit: self._fetch_matching(terms, filter.groups, limit), k, filter.tests
         )
-        return top_k((_make_match(row, row.score) for row in rows), k=k, source=source)
+        return base.top_k((_make_match(row, row.score) for row in rows), k=k, source=source)
 
     async def _load_analyzer(self) -> Analyzer:
         """Return the analyzer of the table's terms; for a new table, that of the chosen language."""
@@ -375,11 +336,33 @@ class EngineStore:
         """Return the rows that contain any term and have a tag of every group, best first."""
         raise NotImplementedError
 
+    def _check_table(self, table: str, present: Iterable[str], needed: Iterable[str]) -> None:
+        """Raise StoreError for a table that Resift did not create."""
+        columns = set(present)
+        missing = [name for name in needed if name not in columns]
+        if missing:
+            raise StoreError(
+                f"{table!r} of store {self.name!r} was not created by Resift: it has no "
+                f"{', '.join(missing)}. Name another table, or search this one as it is with an "
+                "ExternalStore (docs/guides/connect/other-systems.md).",
+                store=self.name,
+            )
+
+    def _check_embedder(self, stored: str) -> None:
+        """Raise StoreError if a table has the vectors of another embedder."""
+        if stored != self._embedder_name:
+            current = self._embedder_name or "no embedder"
+            raise StoreError(
+                f"{self.name!r} has vectors of {stored or 'no embedder'!r}, not of {current!r}; "
+                "their distances cannot be compared. Use that embedder, or another table.",
+                store=self.name,
+            )
+
     def _explain(self, exc: Exception) -> StoreError:
         """Return the error to raise for one of the engine's, whose message may quote documents."""
         return StoreError(f"Store {self.name!r} failed: {type(exc).__name__}.", store=self.name)
 
 
-def _make_match(row: EngineRow, score: float) -> Match:
+def _make_match(row: EngineRow, score: float) -> base.Match:
     fields = json.loads(row.document)
-    return Match(fields["id"], fields["text"], score, fields["metadata"])
+    return base.Match(fields["id"], fields["text"], score, fields["metadata"])

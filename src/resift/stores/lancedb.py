@@ -14,15 +14,7 @@ from resift._internal.forking import after_fork, leak
 from resift.errors import StoreError, require
 from resift.protocols import Embedder
 from resift.stores.base import Mode, deprecated_name
-from resift.stores.engine_store import (
-    TAGS_VERSION,
-    EngineRow,
-    EngineStore,
-    Record,
-    SearchOptions,
-    check_embedder,
-    check_table,
-)
+from resift.stores.engine_store import TAGS_VERSION, EngineRow, EngineStore, Record, SearchOptions
 from resift.types import JsonObject
 from resift.validation import check_arguments, option
 
@@ -185,8 +177,8 @@ class LanceDBVectorStore(EngineStore):
             if self._table is None and self._table_name in _list_tables(self._connection):
                 table = self._connection.open_table(self._table_name)
                 needed = ("key", "document", "tags")
-                check_table(self._table_name, table.schema.names, needed, store=self.name)
-                check_embedder(_read_note(table, _EMBEDDER), self._embedder_name, store=self.name)
+                self._check_table(self._table_name, table.schema.names, needed)
+                self._check_embedder(_read_note(table, _EMBEDDER))
                 self._table = table
             return self._table
 

@@ -14,15 +14,7 @@ from resift._internal.forking import after_fork, leak
 from resift.errors import InputError, StoreError, require
 from resift.protocols import Embedder
 from resift.stores.base import Mode, deprecated_name
-from resift.stores.engine_store import (
-    TAGS_VERSION,
-    EngineRow,
-    EngineStore,
-    Record,
-    SearchOptions,
-    check_embedder,
-    check_table,
-)
+from resift.stores.engine_store import TAGS_VERSION, EngineRow, EngineStore, Record, SearchOptions
 from resift.validation import check_arguments, check_number, option
 
 if TYPE_CHECKING:
@@ -104,7 +96,7 @@ class PostgresStore(EngineStore):
         """Rebuild the HNSW index without locking out writers; return a summary."""
 
         def job(connection: Connection) -> str:
-            if not self._check_table(connection):
+            if not self._has_table(connection):
                 return "there is no table yet"
             connection.execute("SET statement_timeout = 0")
             try:
@@ -132,7 +124,7 @@ class PostgresStore(EngineStore):
         self._pool = None
 
     async def _exists(self) -> bool:
-        return await self._job(self._check_table)
+        return await self._job(self._has_table)
 
     async def _write(self, records: Sequence[Record]) -> None:
         await self._job(lambda connection: self._upsert(connection, records))
@@ -192,7 +184,7 @@ class PostgresStore(EngineStore):
         vector = _format_vector(query)
 
         def job(connection: Connection) -> list[Fields]:
-            if not self._check_table(connection):
+            if not self._has_table(connection):
                 return []
             with connection.transaction():
                 for setting in settings:
@@ -221,7 +213,7 @@ class PostgresStore(EngineStore):
 
     async def _select(self, statement: Any, values: Sequence[object]) -> list[Fields]:
         def job(connection: Connection) -> list[Fields]:
-            if not self._check_table(connection):
+            if not self._has_table(connection):
                 return []
             return connection.execute(statement, values).fetchall()
 
@@ -284,7 +276,7 @@ class PostgresStore(EngineStore):
             transient=lost,
         )
 
-    def _check_table(self, connection: Connection) -> bool:
+    def _has_table(self, connection: Connection) -> bool:
         """Return whether the table exists; raises StoreError if its vectors are of another embedder."""
         if self._comment is not None:
             return True
@@ -302,8 +294,8 @@ class PostgresStore(EngineStore):
             [name],
         ).fetchall()
         needed = ("key", "document", "tags", "words")
-        check_table(name, [column for (column,) in columns], needed, store=self.name)
-        check_embedder(_read_comment(comment[0] or "", _EMBEDDER), self._embedder_name, store=self.name)
+        self._check_table(name, [column for (column,) in columns], needed)
+        self._check_embedder(_read_comment(comment[0] or "", _EMBEDDER))
         self._comment = comment[0] or ""
         return True
 
@@ -350,11 +342,11 @@ class PostgresStore(EngineStore):
         )
 
     def _upsert(self, connection: Connection, records: Sequence[Record]) -> None:
-        if not self._check_table(connection):
+        if not self._has_table(connection):
             with connection.transaction():
                 # The second of two first writers waits here and then finds the table.
                 connection.execute("SELECT pg_advisory_xact_lock(hashtext('resift.create'))")
-                if not self._check_table(connection):
+                if not self._has_table(connection):
                     self._create(connection, records[0])
         with_vectors = self.embedder is not None
         statement = self._sql(

@@ -20,13 +20,7 @@ from resift.models.embedder import EmbedderOptions, embedding_models
 from resift.models.registry import pin_advice
 from resift.protocols import Embedder
 from resift.stores.base import deprecated_name
-from resift.stores.engine_store import (
-    TAGS_VERSION,
-    EngineRow,
-    EngineStore,
-    Record,
-    check_table,
-)
+from resift.stores.engine_store import TAGS_VERSION, EngineRow, EngineStore, Record
 from resift.types import JsonMapping, JsonObject
 from resift.validation import check_arguments, check_number, option
 
@@ -267,7 +261,7 @@ class QdrantVectorStore(EngineStore):
             points, _ = self._client.scroll(self.collection, limit=1, with_payload=True, with_vectors=False)
             for point in points:
                 needed = ("id", "text", "metadata", "tags")
-                check_table(self.collection, point.payload or (), needed, store=self.name)
+                self._check_table(self.collection, point.payload or (), needed)
             self._is_checked = bool(points)
         return True
 

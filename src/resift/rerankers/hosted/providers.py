@@ -135,12 +135,7 @@ PROVIDERS: Mapping[str, Provider] = {
             message_at=("error",),
             max_documents=32,
         ),
-        Provider(
-            name="vllm",
-            path="/v1/rerank",
-            key_env=("VLLM_API_KEY",),
-            message_at=("error", "message"),
-        ),
+        Provider(name="vllm", path="/v1/rerank", key_env=("VLLM_API_KEY",), message_at=("error", "message")),
         Provider(
             name="infinity",
             path="/rerank",
