@@ -16,9 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, cast
 
-from resift.batch.shards import OutputRow, describe_type
 from resift.errors import DataFormatError, InputError, require
-from resift.validation import check_list, check_path
+from resift.validation import check_list, check_path, type_name
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -29,6 +28,7 @@ PARQUET, JSONL = (".parquet", ".pq"), (".jsonl", ".ndjson")
 _MAX_LINE_BYTES = 64 << 20
 
 PathLike = str | os.PathLike[str]
+OutputRow = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,3 +425,8 @@ def _to_batches(rows: list[OutputRow], failed: list[FailedRow]) -> Iterator[Read
             yield from _to_batches([row], failed if number == 0 else [])
         return
     yield batch, failed
+
+
+def describe_type(value: object) -> str:
+    """Return the type of a value with an article: null, a float, an int."""
+    return "null" if value is None else type_name(value)

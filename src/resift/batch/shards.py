@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol, runtime_checkable
 
 from resift._internal.files import atomic_file
-from resift.batch.inputs import BATCH_ROWS, ROW, FailedRow, Shard, read_shard
+from resift.batch.inputs import BATCH_ROWS, ROW, FailedRow, OutputRow, Shard, describe_type, read_shard
 from resift.errors import InputError, ResiftError, require
 from resift.external.records import RecordText, no_text, read_text
 from resift.types import Ranking
-from resift.validation import type_name
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -26,7 +25,6 @@ ERROR = "error"
 """The column with the reason why a row failed; null if it did not."""
 
 Row = Mapping[str, object]
-OutputRow = dict[str, object]
 
 
 class StopJobError(ResiftError):
@@ -100,11 +98,6 @@ def describe_error(exc: BaseException) -> str:
     if isinstance(exc, OSError) and exc.strerror:
         return exc.strerror
     return str(exc) if isinstance(exc, ResiftError) else type(exc).__name__
-
-
-def describe_type(value: object) -> str:
-    """Return the type of a value with an article: null, a float, an int."""
-    return "null" if value is None else type_name(value)
 
 
 def text_or_none(value: object) -> str | None:

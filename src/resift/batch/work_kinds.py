@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 
 from resift._internal.files import atomic_file
 from resift._internal.sync import run_sync
+from resift.batch.inputs import OutputRow, describe_type
 from resift.batch.job import MANIFEST
 from resift.batch.shards import (
     ERROR,
     STATUS_COLUMNS,
-    OutputRow,
     Row,
     StopJobError,
-    describe_type,
     map_rows,
     ranking_status,
     require_query,
