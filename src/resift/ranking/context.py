@@ -15,7 +15,7 @@ from typing import NamedTuple
 from resift.deadline import Deadline
 from resift.errors import redact
 from resift.protocols import CountsTokens, HasChunks, Scorer
-from resift.text.sentences import sentence_spans
+from resift.text.tokenization import sentence_spans
 from resift.types import Hit, JsonObject, Metadata
 from resift.validation import option
 

@@ -26,7 +26,7 @@ from resift.ranking.context import (
     render,
     shorten,
 )
-from resift.text.sentences import sentence_spans
+from resift.text.tokenization import sentence_spans
 from resift.types import Hit, Ranking, ScoreScale
 from resift.validation import check_callable, check_k, check_seconds, option
 
