@@ -19,7 +19,7 @@ from resift._internal.sync import run_sync, sync_method
 from resift.deadline import Deadline
 from resift.errors import InputError, StoreError
 from resift.external.candidates import has_id, read_hits
-from resift.external.records import check_text_keys, no_text
+from resift.external.records import check_fields, no_text
 from resift.external.responses import find_results, is_columns, list_documents
 from resift.ingest.indexing import open_index
 from resift.pipeline.pipeline import Pipeline
@@ -124,16 +124,18 @@ class Index:
         *,
         ids: Sequence[str] | None = None,
         metadata: Sequence[Metadata] | None = None,
+        fields: Sequence[str] | Mapping[str, float] | None = None,
         text_keys: Sequence[str] | str | None = None,
     ) -> list[str]:
         """Store strings, dicts, Hits, or the rows of a DataFrame, and return their ids.
 
         A document with the id of a stored one replaces it. A document without an id gets one from its text,
         so adding the same text twice keeps one document. The text of a dict is its title and every other text
-        field, joined; `text_keys` names the fields to read instead. Returns after the documents reached the
-        disk.
+        field, joined. `fields` names the fields to read instead, each with its name in front; with weights
+        (`{"title": 3, "body": 1}`) the heaviest comes first. `text_keys` joins fields without names. Returns
+        after the documents reached the disk.
         """
-        hits = _read_documents(documents, ids, metadata, check_text_keys(text_keys))
+        hits = _read_documents(documents, ids, metadata, check_fields(fields, text_keys))
         await self._open_store(create=True).add(_without_repeats(hits))
         return [hit.id for hit in hits]
 
@@ -339,7 +341,7 @@ def _read_documents(
         [hit] = read_hits([row], name="documents", text_keys=text_keys)
         if not hit.text.strip():
             why = (
-                no_text([hit.metadata], text_keys, "text_keys=")
+                no_text([hit.metadata], text_keys, "fields= or text_keys=")
                 if isinstance(row, Mapping)
                 else "it is empty."
             )

@@ -162,7 +162,7 @@ def test_tuples_rows_and_objects_are_read():
     for wrong in ((1, "text"), ("id", "text"), (1, 2, 3), [1]):
         with pytest.raises(InputError, match="Candidate 0"):
             read_hits([wrong])
-    with pytest.raises(InputError, match=r"object.*docs/results"):
+    with pytest.raises(InputError, match=r"object.*rerank-your-results"):
         read_hits([object()])
 
 
@@ -211,3 +211,18 @@ def test_reading_100_results_takes_little_time():
         read_hits(hits)
         best = min(best, time.process_time() - start)
     assert best < 0.006
+
+
+def test_fields_name_the_text_of_fused_and_indexed_documents(tmp_path):
+    rows = [{"id": "a", "title": "Travel", "body": "Costs.", "note": "A long remark that is not read."}]
+    fused = resift.fuse([rows, rows], fields={"body": 1, "title": 3})
+    assert fused[0].text == "title: Travel\n\nbody: Costs."
+    with resift.Index(tmp_path / "a.db", text_only=True) as index:
+        index.add(rows, fields=["title", "body"])
+        assert index.get("a")[0].text == "title: Travel\n\nbody: Costs."
+        with pytest.raises(InputError, match="not both"):
+            index.add(rows, fields=["title"], text_keys=["title"])
+        with pytest.raises(InputError, match="fields="):
+            index.add(rows, fields=["heading"])
+    with pytest.raises(InputError, match="weight"):
+        resift.fuse([rows], fields={"title": -1})

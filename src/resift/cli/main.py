@@ -37,6 +37,7 @@ COMMANDS = {
     "fuse": "fuse ranked lists (JSONL or TREC run files) into one",
     "graph": "build or inspect a knowledge pack of linked texts",
     "index": "index files and folders into one searchable file",
+    "init": "write a pipeline file for a table, an index or a folder",
     "mcp": "offer an index to assistants as MCP tools",
     "models": "add, list, check and time models pinned by digest",
     "record": "record scores of stores and reranker for tune",
@@ -57,7 +58,7 @@ _MODULES = {
 """Modules of commands that share one; all others have their own. Each has `configure_X` and `run_X`."""
 
 GROUPS = {
-    "start here": ("demo", "doctor"),
+    "start here": ("demo", "init", "doctor"),
     "rank": ("rerank", "fuse", "index", "search", "explain"),
     "answer": ("graph", "ask"),
     "serve": ("serve", "mcp", "batch"),

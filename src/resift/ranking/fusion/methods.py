@@ -11,6 +11,7 @@ from typing import Unpack
 
 from resift.errors import InputError, did_you_mean
 from resift.external.candidates import Candidates, read_hits
+from resift.external.records import check_fields
 from resift.ranking.fusion.dialects import DIALECTS, fuse_as
 from resift.ranking.fusion.lists import ListOptions, Rankings, Weights, list_names, unique_labels
 from resift.ranking.fusion.rank_based import borda, isr, rbc, rrf
@@ -73,24 +74,31 @@ class FuseOptions(ListOptions, total=False):
 
 
 def fuse(
-    lists: Lists, *, k: int | None = None, method: str = "rrf", **options: Unpack[FuseOptions]
+    lists: Lists,
+    *,
+    k: int | None = None,
+    method: str = "rrf",
+    fields: Sequence[str] | Mapping[str, float] | None = None,
+    **options: Unpack[FuseOptions],
 ) -> Ranking:
     """Fuse ranked lists into one Ranking; `cut` has the hits beyond k.
 
     Pass {source: candidates} or a list of lists. Strings in them are ids. A list may also be the answer of a
-    search system as it is; `ranking.originals()` returns its objects in the new order.
+    search system as it is; `ranking.originals()` returns its objects in the new order. `fields` names the
+    fields with the text of documents, as in `rerank`.
     """
     started = time.perf_counter()
     limit = None if k is None else check_k(k)
+    keys = check_fields(fields)
     if isinstance(lists, Mapping):
-        rankings = [_read_list(candidates, name) for name, candidates in lists.items()]
+        rankings = [_read_list(candidates, name, keys) for name, candidates in lists.items()]
         if lists and "sources" not in options:
             options["sources"] = list(lists)
     elif isinstance(lists, str) or not isinstance(lists, Sequence):
         kind = type(lists).__name__
         raise InputError(f"Lists are a {kind}; pass {{source: candidates}} or a list of lists.")
     else:
-        rankings = [_read_list(candidates, "") for candidates in lists]
+        rankings = [_read_list(candidates, "", keys) for candidates in lists]
     # Fused without k, so that the hits beyond k keep their rank and score in `cut`.
     fused = method_with_options(method, options)(rankings, **options)
     kept = len(fused) if limit is None else min(limit, len(fused))
@@ -113,13 +121,14 @@ def fuse(
     )
 
 
-def _read_list(candidates: Candidates, name: str) -> list[Hit]:
+def _read_list(candidates: Candidates, name: str, keys: Sequence[str] | None) -> list[Hit]:
     hits = read_hits(
         candidates,
         name=f"The list {name!r}" if name else "A list",
         source=name,
         strings_are="id",
         unique=False,
+        text_keys=keys,
     )
     if not name or {hit.source for hit in hits} <= {name}:
         return hits
