@@ -1,4 +1,4 @@
-"""Writes docs/reference/{api,cli,events,errors}.md from the code: `python -m tools.build_reference`.
+"""Write the pages of docs/reference from the code: `python -m tools.build_reference`.
 
 `--check` writes nothing and says which page is out of date. The page of configuration keys is made by
 `resift config reference`.
@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_origin
+
+from tools.build_http import environment_page, http_page
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "resift"
@@ -99,6 +101,8 @@ def pages() -> dict[str, str]:
     return {
         "api.md": api_page(),
         "cli.md": cli_page(),
+        "http.md": http_page(MADE),
+        "environment.md": environment_page(MADE),
         "events.md": events_page(),
         "errors.md": errors_page(),
     }

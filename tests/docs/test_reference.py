@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from tools import build_http
 from tools import build_reference as build
 
 
@@ -17,6 +18,19 @@ def test_pages_do_not_drift(page):
         pytest.skip("argparse writes help differently since Python 3.13")
     name = page.removesuffix("_page") + ".md"
     assert getattr(build, page)() == (build.PAGES / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", ["http_page", "environment_page"])
+def test_pages_of_the_server_and_environment_do_not_drift(page):
+    """New routes, fields and variables reach the pages."""
+    name = page.removesuffix("_page") + ".md"
+    assert getattr(build, page)(build.MADE) == (build.PAGES / name).read_text(encoding="utf-8")
+
+
+def test_every_variable_of_the_code_is_described():
+    """A new `RESIFT_…` variable gets a row in tools/build_http.py."""
+    page = (build.PAGES / "environment.md").read_text(encoding="utf-8")
+    assert sorted(name for name in build_http.variables_in_source() if f"`{name}`" not in page) == []
 
 
 def test_the_reference_has_every_name_of_the_front_door():

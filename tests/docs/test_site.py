@@ -53,3 +53,12 @@ def test_pages_beside_docs_keep_their_links(site):
     home = (site / "index.html").read_text(encoding="utf-8")
     assert re.search(r'href="(?:\./)?ARCHITECTURE.html"', home)
     assert re.search(r'href="(?:\./)?examples/index.html"', home)
+
+
+def test_assistants_get_markdown_and_a_list_of_pages(site):
+    """llms.txt lists every page of docs/, each is there as Markdown, and without code that only tests run."""
+    listed = re.findall(r"\]\(([^)]+\.md)\)", (site / "llms.txt").read_text(encoding="utf-8"))
+    pages = [path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")]
+    assert sorted(listed) == sorted(pages)
+    assert [page for page in listed if not (site / page).exists()] == []
+    assert "<!--\n```" not in (site / "guides" / "connect" / "files.md").read_text(encoding="utf-8")
