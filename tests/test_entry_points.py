@@ -28,7 +28,7 @@ from resift.ingest import open_index
 from resift.models import allow_local
 from resift.ranking.shape import load_calibrator
 from resift.rerankers import HostedReranker, LateInteractionReranker, LLMReranker, ZeroShotReranker
-from resift.server.options import ServerOptions
+from resift.server.server_options import ServerOptions
 from resift.stores import LadybugGraphStore, MemoryStore, PostgresStore, SQLiteStore
 from resift.testing import FakeStore, OverlapScorer
 from resift.types import Hit, Ranking

@@ -49,7 +49,7 @@ from resift.rerankers import (
     hosted_reranker,
 )
 from resift.resilience import Budget, CircuitBreaker
-from resift.server.options import Limits, ServerOptions
+from resift.server.server_options import Limits, ServerOptions
 from resift.stores import (
     LadybugGraphStore,
     LanceDBVectorStore,

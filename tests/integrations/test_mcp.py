@@ -185,7 +185,7 @@ def test_without_keys_only_local_host_names_are_accepted(index, tmp_path):
     from starlette.testclient import TestClient
 
     from resift.integrations.mcp import app_with_mcp
-    from resift.server.options import ServerOptions
+    from resift.server.server_options import ServerOptions
 
     def statuses(**options: Any) -> list[int]:
         app = app_with_mcp(

@@ -95,7 +95,7 @@ def resident_kb(pid: int) -> int:
 SLOW_READER = """
 import sys
 from resift.server import Limits, ServerOptions, serve_app
-from resift.server.options import ListenOptions
+from resift.server.server_options import ListenOptions
 from resift.server.running import bind_socket, run_worker
 from tests.server.stub_server import StubScorer
 listen = ListenOptions(port=0, drain_delay_s=0.1)

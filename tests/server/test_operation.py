@@ -189,7 +189,7 @@ def raw(port: int, data: bytes, *, timeout: float = 10) -> bytes:
 SLOW = """
 import asyncio, sys
 from resift.server import Limits, ServerOptions, serve_app
-from resift.server.options import ListenOptions
+from resift.server.server_options import ListenOptions
 from resift.server.running import bind_socket, run_worker
 from tests.server.stub_server import StubScorer
 limits = Limits(first_byte_timeout_s=0.6, header_timeout_s=0.3, stall_timeout_s=0.5, max_connections=3)

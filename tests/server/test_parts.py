@@ -13,10 +13,10 @@ from resift.errors import ConfigError
 from resift.server.admission import Admission, count_pairs
 from resift.server.judge_routes import running_score, sum_grades, team_draft
 from resift.server.keys import Keys, key_from_header
-from resift.server.options import Limits, ServerOptions
 from resift.server.ratings import LOG_FILE, RatingSession, RatingsLog
 from resift.server.request_errors import RequestFailed
 from resift.server.schema import Flag, Positive, RequestReader, is_true, parse_json
+from resift.server.server_options import Limits, ServerOptions
 from resift.text.tokenization import sentence_spans
 
 

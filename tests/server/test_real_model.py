@@ -11,7 +11,7 @@ import resift
 from resift.models.embedder import DEFAULT_EMBEDDER, Embedder
 from resift.models.loading import load
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
-from resift.server.dialects import ROUTES
+from resift.server.api_dialects import ROUTES
 from tests.lazy import LazyModule
 from tests.server.process import real
 

@@ -123,6 +123,8 @@ RENAMED = {
     "resift.text.sentences": "resift.text.tokenization",
     "resift.rerankers.probability": "resift.rerankers.rescore",
     "resift.evaluation.replay": "resift.evaluation.recording",
+    "resift.server.options": "resift.server.server_options",
+    "resift.server.dialects": "resift.server.api_dialects",
 }
 """Old module path -> new module path. The longest entry that is a prefix of an import decides."""
 

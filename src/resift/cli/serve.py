@@ -17,7 +17,7 @@ from resift.cli.terminal import print_note
 from resift.errors import InputError
 
 if TYPE_CHECKING:
-    from resift.server.options import ListenOptions, ServerOptions
+    from resift.server.server_options import ListenOptions, ServerOptions
 
 EXAMPLES = """\
 Clients of Cohere, Jina, Voyage, TEI, vLLM and infinity only need another base URL, and so do OpenAI clients
@@ -57,7 +57,7 @@ def configure_serve(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `resift serve`."""
     from resift.models.embedder import DEFAULT_EMBEDDER
     from resift.rerankers.cross_encoder import DEFAULT_MODEL
-    from resift.server.options import Limits
+    from resift.server.server_options import Limits
 
     parser.epilog = EXAMPLES
     _add_network_options(parser.add_argument_group("network"))
@@ -172,7 +172,7 @@ def run_serve(args: argparse.Namespace) -> int:
 def server_options(args: argparse.Namespace) -> ServerOptions:
     """Return the options of the server."""
     from resift.rerankers.cross_encoder import DEFAULT_MODEL
-    from resift.server.options import Limits, ServerOptions
+    from resift.server.server_options import Limits, ServerOptions
 
     models = args.model or [DEFAULT_MODEL]
     aliases = {}
@@ -205,7 +205,7 @@ def server_options(args: argparse.Namespace) -> ServerOptions:
 
 def listening_options(args: argparse.Namespace) -> ListenOptions:
     """Return the address and the shutdown times of the server."""
-    from resift.server.options import ListenOptions
+    from resift.server.server_options import ListenOptions
 
     if (args.tls_cert is None) != (args.tls_key is None):
         raise InputError("--tls-cert and --tls-key belong together: give both.")

@@ -25,7 +25,7 @@ from mcp.types import ToolAnnotations  # noqa: E402
 from pydantic import BaseModel, Field  # noqa: E402
 
 if TYPE_CHECKING:
-    from resift.server.options import ServerOptions
+    from resift.server.server_options import ServerOptions
 
 __all__ = ["ToolLimits", "app_with_mcp", "create_mcp_server"]
 __path__: list[str] = []  # 0.2 had modules in a package of this name

@@ -8,13 +8,13 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from resift.server.app import serve_app as serve_app
-    from resift.server.options import Limits as Limits
-    from resift.server.options import ServerOptions as ServerOptions
+    from resift.server.server_options import Limits as Limits
+    from resift.server.server_options import ServerOptions as ServerOptions
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         """
         app: serve_app
-        options: Limits ServerOptions
+        server_options: Limits ServerOptions
         """,
     )

@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from resift.deadline import Clock, Deadline
-from resift.server.options import Limits
 from resift.server.request_errors import RequestFailed
+from resift.server.server_options import Limits
 
 CHARS_PER_WINDOW = 2_000
 """Characters that fit into one row of a model: an estimate, so that long documents count for more."""

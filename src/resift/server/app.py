@@ -30,10 +30,10 @@ from resift.server.info_routes import info_operations, openapi_operations
 from resift.server.judge_routes import judge_operations
 from resift.server.keys import AccessMiddleware
 from resift.server.openapi import Operation
-from resift.server.options import ServerOptions
 from resift.server.request_errors import RequestFailed
 from resift.server.rerank_routes import rerank_operations
 from resift.server.search_routes import AskService, SearchService, search_operations
+from resift.server.server_options import ServerOptions
 from resift.server.state import ServerState
 from resift.validation import check_arguments
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from resift.server.endpoint import current_connection
-from resift.server.options import Limits
+from resift.server.server_options import Limits
 
 _CLOSE = b"content-length: 0\r\nconnection: close\r\n\r\n"
 _BUSY = b"HTTP/1.1 429 Too Many Requests\r\nretry-after: 1\r\n" + _CLOSE

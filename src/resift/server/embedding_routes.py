@@ -13,7 +13,7 @@ from resift._internal.arrays import Array
 from resift.models.embedder import EmbedKind
 from resift.protocols import CountsTokens, Embedder
 from resift.server.admission import count_windows
-from resift.server.dialects import Usage
+from resift.server.api_dialects import Usage
 from resift.server.endpoint import Request, Response, encode_json
 from resift.server.openapi import Operation
 from resift.server.request_errors import OPENAI, TEI, RequestFailed

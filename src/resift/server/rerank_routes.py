@@ -17,7 +17,7 @@ from resift.external.records import read_text
 from resift.protocols import Scorer, describe_scorer
 from resift.rerankers.rescore import rescore
 from resift.server.admission import count_pairs
-from resift.server.dialects import (
+from resift.server.api_dialects import (
     ROUTES,
     SERVED,
     RankedDocument,

@@ -28,7 +28,7 @@ import uvicorn
 from resift.models.registry import ModelFiles, allowed_folders, restore_allowed
 from resift.server.app import serve_app
 from resift.server.connections import LimitedConnection
-from resift.server.options import ListenOptions, ServerOptions
+from resift.server.server_options import ListenOptions, ServerOptions
 from resift.server.state import MULTIPROCESS_VARIABLE, ServerState
 
 BACKLOG = 2048

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, g
 import msgspec
 from msgspec import Meta, Struct
 
-from resift.server.options import Limits
 from resift.server.request_errors import Kind, RequestFailed
+from resift.server.server_options import Limits
 from resift.types import JsonObject, JsonValue
 from resift.validation import NOT_BLANK, Problem, find_problems
 

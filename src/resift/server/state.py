@@ -16,8 +16,8 @@ from resift.protocols import Embedder, OfModel, Scorer
 from resift.rerankers.cross_encoder import CrossEncoderReranker
 from resift.server.admission import Admission
 from resift.server.keys import Keys
-from resift.server.options import ServerOptions
 from resift.server.request_errors import RequestFailed
+from resift.server.server_options import ServerOptions
 
 if TYPE_CHECKING:
     from resift.server.endpoint import Request
