@@ -16,7 +16,7 @@ from tests.agent.small import WordEmbedder
 
 
 class Spy(KnowledgeGraphAgent):
-    """Remembers how many hits the first stage was asked for."""
+    """Records how many hits were requested from the first stage."""
 
     def semantic_search(self, query, k):
         self.__dict__.setdefault("asked", []).append(k)
@@ -33,7 +33,7 @@ def broken(pack_file, tmp_path, caplog):
 
 
 def test_the_cross_encoder_is_off_by_default(agent):
-    """None unless asked for."""
+    """None unless it is enabled."""
     assert agent.cross_encoder is None
 
 
@@ -111,7 +111,7 @@ def test_failing_inference_is_not_fatal(pack_file, tmp_path, caplog):
 
 
 def test_a_pack_without_links_is_searched_by_vectors_only(tmp_path):
-    """Graph missing: vector order, degraded, and the reason says so."""
+    """Without a graph, the vector order is kept, and the ranking is degraded with a reason."""
     (tmp_path / "a.jsonl").write_text('{"title": "Bee", "text": "A bee makes honey."}')
     asyncio.run(build_pack(tmp_path / "a.jsonl", tmp_path / "p.lbug", embedder=WordEmbedder()))
     database = ladybug.Database(str(tmp_path / "p.lbug"))

@@ -53,7 +53,7 @@ def test_a_title_takes_precedence_over_a_file_name():
 
 
 def test_links_in_code_are_ignored():
-    """What stands in a fence is an example."""
+    """Links in a code fence are examples, not links."""
     assert extract_links("```\n[[Sea]]\n```\n", source="a.md").targets == ()
 
 

@@ -233,7 +233,7 @@ def test_a_killed_job_blames_no_row(tmp_path):
         assert attempts.deadly == (frozenset({7}) if deaths == 3 else frozenset())
 
 
-def test_a_huge_row_group_is_held_only_in_parts(tmp_path):
+def test_a_huge_row_group_is_never_in_memory_as_a_whole(tmp_path):
     """100,000 documents in one row group; a shard of them is read a few rows at a time."""
     source = tmp_path / "in.parquet"
     texts = [f"{n} " + "word " * 100 for n in range(100_000)]
@@ -247,7 +247,7 @@ def test_a_huge_row_group_is_held_only_in_parts(tmp_path):
 
 
 def test_reading_continues_where_the_last_shard_ended(tmp_path):
-    """A worker's next shard does not read what stands before it again: a file is read about once."""
+    """A worker does not read the rows before its next shard again: a file is read about once."""
     source = tmp_path / "in.parquet"
     texts = [f"{n} " + "word " * 20 for n in range(20_000)]
     pq.write_table(pa.table({"text": texts}), source, row_group_size=20_000, compression=None)

@@ -103,7 +103,7 @@ def test_a_second_run_skips_what_is_there_and_another_job_is_refused(tmp_path):
 
 
 def test_workers_start_only_for_missing_shards(tmp_path):
-    """A job that is run again hears at once of what was done, and gives its engine the other shards."""
+    """A job that is run again reports finished shards at once and passes only the others to its engine."""
     asked: list[list[int]] = []
 
     class Watched(InlineEngine):

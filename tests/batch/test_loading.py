@@ -62,7 +62,7 @@ def chunks(tmp_path: Path) -> Path:
 
 
 def held_in(store_file: Path) -> dict[str, Any]:
-    """Return what the store holds: the count, one document and the vectors of all."""
+    """Return the content of the store: the count, one document and all vectors."""
     store = open_store(str(store_file), DEFAULT_EMBEDDER)
 
     async def search() -> dict[str, Any]:

@@ -212,7 +212,7 @@ def redirected(number: int, other: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
-    """Do something in another thread, which hears when the command is over."""
+    """Run a function in another thread, which is notified when the command ends."""
     over = threading.Event()
     thread = threading.Thread(target=work, args=[over])
     thread.start()

@@ -110,7 +110,7 @@ def test_a_wrapped_sentence_is_quoted_in_full(tmp_path, capsys):
 
 
 def test_an_unsupported_language_adds_a_note(tmp_path, capsys, caplog):
-    """Japanese is answered by words; the note says so, and nothing is logged about exceptions."""
+    """A Japanese question is answered by keywords, with a note, and no exception is logged."""
     store, text = tmp_path / "j.db", tmp_path / "図書館.txt"
     text.write_text("図書館の本は四週間借りられます。延長は二回までです。図書館は日曜日に休みます。")
     assert main(["index", str(text), "--store", str(store)]) == 0

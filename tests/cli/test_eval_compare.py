@@ -18,7 +18,7 @@ def test_a_pipeline_compared_with_itself_shows_no_difference(tmp_path, capsys):
 
 
 def test_compare_explains_why_a_hit_moved(tmp_path, capsys):
-    """Which list gave how much to a hit that stands elsewhere, and how much the list counted."""
+    """The share of each list in a hit that moved, and the weight of the list."""
     folder = write_collection(tmp_path / "small")
     stores = [
         f"- {{name: {name}, kind: sqlite, path: '${{RESIFT_COLLECTION}}', mode: text, embedder: none}}"

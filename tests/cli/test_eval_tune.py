@@ -147,7 +147,7 @@ def test_a_better_setting_is_written_as_found_by_tune(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_ratings_of_users_tune_an_index(tmp_path, capsys):
-    """A handful of thumbs moves nothing and says so; the file it writes is a whole pipeline."""
+    """A handful of ratings changes nothing, with a message; the written file is a complete pipeline."""
     notes = tmp_path / "notes.md"
     notes.write_text("# Zebras\n\nA zebra has stripes.\n\n# Lions\n\nA lion has a mane.\n")
     index, thumbs, best = (tmp_path / name for name in ("notes.db", "thumbs.jsonl", "best.yaml"))

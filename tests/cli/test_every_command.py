@@ -73,7 +73,7 @@ def test_help_has_examples(name, capsys):
 
 @pytest.mark.parametrize("columns", [60, 80, 140])
 def test_help_fits_the_terminal(columns, capsys, monkeypatch):
-    """Prose is wrapped, a second column goes on below itself, and a command that is broken says so."""
+    """Prose is wrapped, a second column continues below itself, and a broken command reports its error."""
     monkeypatch.setenv("COLUMNS", str(columns))
     for words in ([], *([name] for name in COMMANDS)):
         _, out, _ = call(capsys, *words, "--help")
@@ -331,7 +331,7 @@ PIPED = [["explain", "ranking.json"], ["calibrate", "judged.jsonl"], ["doctor"],
 
 @pytest.mark.parametrize("words", PIPED, ids=lambda words: words[0])
 def test_pipes_get_text_without_color_or_braille(words, place, capsys):
-    """What is no terminal gets text too: no escape codes, no braille, JSON only when asked for."""
+    """Output into a pipe is text too: no escape codes, no braille, JSON only with --json."""
     writers(place)
     (place / "list.jsonl").write_text('{"id": "a"}\n')
     code, out, _ = call(capsys, *words)

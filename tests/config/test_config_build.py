@@ -120,7 +120,7 @@ def test_a_scorer_without_its_key_is_skipped_and_the_ranking_is_degraded(build, 
 
 
 def test_a_scorer_that_is_switched_off_does_not_degrade_the_ranking(build, monkeypatch):
-    """Anyone who writes false gets what they asked for."""
+    """A section that is set to false is off."""
     monkeypatch.delenv("VOYAGE_API_KEY", raising=False)
     alone = build(STORE + "rerank: {kind: voyage, cross_encoder_reranking_enabled: false}\n")
     assert len(alone.stages) == 1
@@ -269,7 +269,7 @@ def test_from_config_is_the_same_as_from_yaml(folder, monkeypatch):
 
 
 def test_shown_settings_keep_variables_as_written(write):
-    """Showing a configuration never reveals what a variable holds."""
+    """Showing a configuration never reveals the value of a variable."""
     file = write("stores: [{name: docs, kind: sqlite, path: '${RESIFT_ANY}/docs.db'}]\n")
     settings, problems = inspect_yaml(file, expand=False)
     assert problems.found == []

@@ -85,7 +85,7 @@ def test_addresses_of_stores_take_only_their_own_variables(write, store, message
 
 
 def test_an_intended_variable_is_expanded(write):
-    """libpq's own password variable stands in a connection string."""
+    """A connection string may use libpq's own password variable."""
     settings = load_yaml(
         write("stores: [{name: p, kind: postgres, dsn: 'postgresql://me:${PGPASSWORD}@h/db'}]\n")
     )

@@ -65,7 +65,7 @@ def test_broken_queries_are_reported_with_file_and_line(folder, row, message):
 
 
 def test_only_judged_queries_need_a_text(folder):
-    """Others are never asked; a judged one without text is named with its line."""
+    """Queries without judgments are never run; a judged query without text is reported with its line."""
     queries = folder / "queries.jsonl"
     with queries.open("a") as out:
         out.write('{"_id": "nobody", "text": " "}\n')

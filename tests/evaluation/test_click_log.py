@@ -124,7 +124,7 @@ def test_the_correction_of_one_click_is_bounded(tmp_path):
     assert estimate_propensities(read_click_log(path)) == {1: 1.0, 2: MIN_PROPENSITY}
 
 
-def test_pages_impressions_and_csv_say_the_same(tmp_path):
+def test_pages_impressions_and_csv_give_the_same_log(tmp_path):
     page, rows, table = (tmp_path / name for name in ("page.jsonl", "rows.jsonl", "table.tsv"))
     page.write_text('{"query": "q", "results": ["a", 7], "clicked": [2]}\n')
     rows.write_text(

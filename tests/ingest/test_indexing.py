@@ -230,7 +230,7 @@ def test_open_index_takes_the_embedder_of_the_file(tmp_path: Path) -> None:
         open_index(tmp_path / "none.db", read_only=True)
 
 
-def test_an_index_with_a_foreign_embedder_says_how_to_open_it(tmp_path: Path) -> None:
+def test_the_error_for_a_foreign_embedder_explains_how_to_open_the_index(tmp_path: Path) -> None:
     path = tmp_path / "own.db"
     embedder = HashingEmbedder()
     embedder.model_name = "acme/own"

@@ -161,7 +161,7 @@ def test_packed_files_are_read_by_the_name_inside(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["program.py", "Makefile", "noSuffix", "x.unknown"])
-def test_any_text_is_read_whatever_its_name(tmp_path, name):
+def test_text_files_are_read_regardless_of_their_names(tmp_path, name):
     (section,) = read(tmp_path / name, "def main():\n    return 42\n")
     assert "return 42" in section.text
 

@@ -159,7 +159,7 @@ def test_facade_and_pipeline_agree(reranker):
 
 
 def test_the_windows_of_a_long_text_with_query_words_are_scored_and_noted():
-    """The answer stands far behind: the best windows find it, and the record says which were read."""
+    """The answer is at the end of a long text: the best windows include it, and the record lists them."""
     filler = "The canteen serves lunch from noon until two o'clock on every working day. " * 60
     hits = [Hit("long", f"{filler}{PARIS} {filler}"), Hit("hopeless", filler * 2), Hit("short", CELLS)]
     skimming = CrossEncoderReranker(max_windows=3, first_pass_windows=1)

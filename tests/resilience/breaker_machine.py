@@ -164,7 +164,7 @@ class BreakerMachine(RuleBasedStateMachine):
 
     @rule(lost=consumes(permits))
     def lose(self, lost):
-        """A call that hangs or dies: nobody will ever report."""
+        """A call that hangs or dies and never reports an outcome."""
 
     @rule(seconds=st.sampled_from((0.001, 1.0, 14.999, 15.0, 59.999, 60.0, 61.0, 300.0, 3600.0)))
     def wait(self, seconds):

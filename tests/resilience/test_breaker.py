@@ -225,7 +225,7 @@ def test_a_block_that_swallows_the_timeout_is_still_late():
     ],
 )
 def test_failures_count(clock, error, reason):
-    """A 500 is no success, and an error nobody knows is a failure."""
+    """Status 500 and unknown errors are failures."""
     breaker = make_breaker(clock, failure_threshold=1)
 
     async def fails():

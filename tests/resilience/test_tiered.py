@@ -153,7 +153,7 @@ def test_both_failing_keeps_the_old_order():
 
 
 def test_partial_scores_are_the_primarys_answer():
-    """Scored first, the rest after in their old order, and the ranking says so."""
+    """Scored hits come first, the others follow in their old order, and the ranking is degraded."""
     primary = Fake("voyage", [None, 0.1, None, 0.9, None, 0.5])
     fallback = Fake("semantic-bm25")
     ranking = asyncio.run(rescore(Tiered(primary, fallback), "q", POOL, k=6))

@@ -111,7 +111,7 @@ def test_without_a_span_or_an_sdk_nothing_happens():
         ("opentelemetry.trace", "resift.telemetry", "OpenTelemetrySink"),
     ],
 )
-def test_a_missing_package_says_how_to_install_it(monkeypatch, module, home, sink):
+def test_the_error_for_a_missing_package_has_the_install_command(monkeypatch, module, home, sink):
     import importlib
 
     made = getattr(importlib.import_module(home), sink)

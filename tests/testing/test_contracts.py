@@ -44,7 +44,7 @@ def test_check_reranker_names_the_broken_rule(rule):
         check_reranker(Wrong(FAULTS[rule]))
 
 
-def test_check_reranker_wants_a_fuse_method():
+def test_check_reranker_requires_a_fuse_method():
     """An object without fuse is rejected."""
     with pytest.raises(AssertionError, match="async def fuse"):
         check_reranker(object())

@@ -150,7 +150,7 @@ def test_terms_are_clean_and_repeatable(text):
 
 @given(st.text(max_size=100))
 def test_every_text_finds_itself(text):
-    """Each term a query asks for stands in the text that is the query."""
+    """The terms of a query are among the terms of the same text."""
     found = Analyzer().analyze(text)
     assert set(Analyzer().query_terms(text, languages=found.languages)) <= set(found.terms)
 
@@ -167,7 +167,7 @@ def test_a_megabyte_of_anything_takes_linear_time(unit):
 
 
 def test_words_are_folded_and_not_stemmed():
-    """What similarity compares: no case, no accents, pairs where nobody spaces."""
+    """Similarity ignores case and accents, and uses character pairs in scripts without spaces."""
     assert words("Crème BRÛLÉE, naïve") == ["creme", "brulee", "naive"]
     assert words("東京都") == ["東京", "京都"]
     assert words("हिन्दी।") == ["हिन्दी"]

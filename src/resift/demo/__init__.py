@@ -95,16 +95,16 @@ async def run_demo(
                 await store.add(documents[start : start + _BATCH])
                 progress("indexing", min(start + _BATCH, len(documents)), len(documents))
             index_s = time.perf_counter() - started
-            asked = questions()[:limit]
+            selected = questions()[:limit]
             methods = _ranking_methods(store, with_models=not missing)
-            rows = await _measure_methods(methods, asked, progress)
+            rows = await _measure_methods(methods, selected, progress)
             ranking = await methods[-1][1].search(question, k=K)
         finally:
             await store.close()
     grades = next((dict(known.grades) for known in questions() if known.text == question), {})
     total_s = time.perf_counter() - started
     return DemoResult(
-        question, grades, ranking, tuple(rows), len(documents), tuple(asked), index_s, total_s, missing
+        question, grades, ranking, tuple(rows), len(documents), tuple(selected), index_s, total_s, missing
     )
 
 
@@ -149,13 +149,13 @@ def _ranking_methods(store: SQLiteStore, *, with_models: bool) -> list[tuple[str
 
 
 async def _measure_methods(
-    methods: list[tuple[str, Pipeline]], asked: Sequence[DemoQuestion], progress: Progress
+    methods: list[tuple[str, Pipeline]], selected: Sequence[DemoQuestion], progress: Progress
 ) -> list[MethodResult]:
     runs: list[list[tuple[list[str], float]]] = [[] for _ in methods]
     cross_encoder_run: list[tuple[list[str], float]] = []
     for _, pipeline in methods:
         await pipeline.search("warm up", k=K)  # the first search loads the models
-    for done, question in enumerate(asked, start=1):
+    for done, question in enumerate(selected, start=1):
         for run, (_, pipeline) in zip(runs, methods, strict=True):
             started = time.perf_counter()
             ranking = await pipeline.search(question.text, k=K)
@@ -165,19 +165,21 @@ async def _measure_methods(
             # The trace of the default pipeline has the order of the cross-encoder alone.
             order = list(ranking.trace.by_kind(StageKind.RERANK)[-1].order)
             cross_encoder_run.append((order, ms - ranking.timings.get("guard", 0.0)))
-        progress("asking", done, len(asked))
-    rows = [_summarize(name, run, asked) for (name, _), run in zip(methods, runs, strict=True)]
+        progress("asking", done, len(selected))
+    rows = [_summarize(name, run, selected) for (name, _), run in zip(methods, runs, strict=True)]
     if len(methods) > 1:
-        rows.insert(-1, _summarize("fused, cross-encoder only", cross_encoder_run, asked))
+        rows.insert(-1, _summarize("fused, cross-encoder only", cross_encoder_run, selected))
     return rows
 
 
 def _summarize(
-    name: str, run: Sequence[tuple[list[str], float]], asked: Sequence[DemoQuestion]
+    name: str, run: Sequence[tuple[list[str], float]], selected: Sequence[DemoQuestion]
 ) -> MethodResult:
     orders = [ids for ids, _ in run]
-    values = tuple(ndcg(ids, question.grades, k=K) for ids, question in zip(orders, asked, strict=True))
-    ranks = [reciprocal_rank(ids[:K], question.grades) for ids, question in zip(orders, asked, strict=True)]
+    values = tuple(ndcg(ids, question.grades, k=K) for ids, question in zip(orders, selected, strict=True))
+    ranks = [
+        reciprocal_rank(ids[:K], question.grades) for ids, question in zip(orders, selected, strict=True)
+    ]
     p50_ms = statistics.median(ms for _, ms in run)
     return MethodResult(name, statistics.fmean(values), statistics.fmean(ranks), p50_ms, values)
 

@@ -306,7 +306,7 @@ class HitLine(NamedTuple):
     list_ranks: tuple[ListRank, ...] = ()
 
     def rank_in(self, list: int) -> int | None:
-        """Return the rank in one of the lists, None if the list does not have the hit."""
+        """Return the rank of the hit in this list, or None."""
         return next((entry.rank for entry in self.list_ranks if entry.list == list), None)
 
 

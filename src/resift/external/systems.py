@@ -24,7 +24,7 @@ _TAG = re.compile(r"</?(?:em|mark|b|strong)>")
 
 
 class DictReader(NamedTuple):
-    """A dict with one key of `any_of`, and an object under `fields` if that is named."""
+    """A dict with any key of `any_of` and, if `fields` is set, an object under that key."""
 
     system: str
     any_of: frozenset[str]

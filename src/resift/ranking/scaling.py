@@ -26,11 +26,11 @@ def z_scores(values: Sequence[float]) -> list[float]:
     size = max(-min(values), *values) or 1.0
     scaled = [value / size for value in values]
     mean = math.fsum(scaled) / len(scaled)
-    centred = [value - mean for value in scaled]
-    deviation = math.sqrt(math.fsum([value * value for value in centred]) / len(centred))
+    centered = [value - mean for value in scaled]
+    deviation = math.sqrt(math.fsum([value * value for value in centered]) / len(centered))
     if deviation < 1e-12:  # rounding noise, not a difference
         return [0.0] * len(values)
-    return [value / deviation for value in centred]
+    return [value / deviation for value in centered]
 
 
 def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
@@ -43,10 +43,10 @@ def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
 
 
 def list_z_scores(ranks: Sequence[int | None], scores: Sequence[float | None], *, ended: bool) -> list[float]:
-    """Return z-scores over a pool for one store's list; None is a hit that the list lacks, or has no score.
+    """Return the z-scores of one store's list over a pool. A None rank is a hit that is not in the list.
 
-    A list whose scores are all equal, or not all known, is read by its ranks. A hit that it lacks counts
-    as its last, or as 0 where the list `ended`: then the store had nothing more that matches.
+    Ranks replace scores that are all equal or partly unknown. A hit that is not in the list counts like its
+    last one, or as 0 if the list `ended`, which means that the store had no further match.
     """
     present = [rank for rank in ranks if rank is not None]
     known = [score for score in scores if score is not None]

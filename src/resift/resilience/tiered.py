@@ -224,7 +224,7 @@ class Tiered:
             async with tier.breaker.guard(deadline, sink=self._sink):
                 return await _call_scorer(tier, query, hits, deadline)
         if scorer_breaker(tier.scorer) is not None:
-            # It has its own timeout: to its breaker, one around it would look like a cancelled call.
+            # It has its own timeout. Another one around it would look like a cancelled call to its breaker.
             return await _call_scorer(tier, query, hits, deadline)
         timer = asyncio.timeout(deadline.timeout_s)
         try:

@@ -278,7 +278,7 @@ class BM25(NamedTuple):
     b: float = 0.4
 
     def validate(self) -> BM25:
-        """Return itself, or raise InputError for values outside of the formula's range."""
+        """Return self; raise InputError for values outside the range of the formula."""
         if not (0 <= self.k1 < math.inf and 0 <= self.b <= 1):
             raise InputError(f"k1 is {self.k1} and b is {self.b}; k1 must be ≥ 0 and b from 0 to 1.")
         return self

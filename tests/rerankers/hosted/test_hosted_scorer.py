@@ -49,7 +49,7 @@ def test_plugins_resolve_by_name_and_need_the_network(provider, server):
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_scores_are_merged_by_index_whatever_the_batches(provider, server, reranker, pool):
+def test_scores_are_merged_by_index_for_any_batch_size(provider, server, reranker, pool):
     hits = pool(200)
     scores = score(reranker(provider), hits)
     assert list(scores.values) == [overlap(QUERY, hit.text) for hit in hits]

@@ -184,7 +184,7 @@ class ConcurrencyLimit:
 
     @asynccontextmanager
     async def permit(self) -> AsyncIterator[None]:
-        """Wait for a free place and hold it for the block."""
+        """Wait for a free slot and hold it for the block."""
         permit = _Permit(asyncio.get_running_loop())
         with self._lock:
             self._reclaim()
