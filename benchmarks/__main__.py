@@ -21,7 +21,7 @@ MODULES = (
     "fusion", "cross_encoder", "two_stage", "stores", "shape", "cold_start", "agent", "pipeline", "server",
     "kernels", "embedding", "calibration", "indexing", "same_order",
 )  # fmt: skip
-LONG = ("batch", "scale", "default_table")
+LONG = ("batch", "scale", "default_table", "context")
 """These take an hour or more and need data, so they run only when they are named."""
 
 

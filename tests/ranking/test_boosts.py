@@ -67,6 +67,27 @@ def test_newer_and_more_popular_is_never_worse(a, b, field):
     assert (scores["a"] >= scores["b"]) if a <= b else (scores["a"] <= scores["b"])
 
 
+@given(
+    st.lists(st.tuples(st.floats(-5, 5), st.sampled_from(["official", "draft", "other", None])), max_size=8),
+    st.dictionaries(st.sampled_from(["official", "draft"]), st.floats(-1, 1), max_size=2),
+)
+def test_values_never_lift_a_hit_above_a_better_one_by_more_than_declared(rows, values):
+    pool = [Hit(f"d{i}", "t", score, metadata={"type": kind}) for i, (score, kind) in enumerate(rows)]
+    rules = [Boost(field="type", values=values)]
+    result = boost(pool, boosts=rules)
+    assert result.ids == boost(list(reversed(pool)), boosts=rules).ids
+    old = {hit.id: hit.score for hit in pool}
+    spread = (max(old.values()) - min(old.values()) if old else 0.0) or 1.0
+    declared = max([0.0, *values.values()]) - min([0.0, *values.values()])
+    for i, better in enumerate(result.kept):
+        for worse in result.kept[i + 1 :]:
+            assert old[worse.id] - old[better.id] <= declared * spread + 1e-9
+    kinds = {hit.id: hit.metadata["type"] for hit in pool}
+    for hit in result.kept:
+        if kinds[hit.id] not in values:
+            assert hit.score == pytest.approx(old[hit.id])
+
+
 def test_values_of_a_field_add_what_is_declared():
     pool = [Hit("a", "t", 1.0), Hit("b", "t", 0.9, metadata={"type": "official"}), Hit("c", "t", 0.0)]
     result = boost(pool, boosts=[Boost(field="type", values={"official": 0.3})])

@@ -113,9 +113,16 @@ def test_chunks_that_do_not_touch_are_separate_sources():
 def test_good_hits_come_before_neighbors_and_neighbors_before_bad_hits():
     hits = [chunk("a", 1), chunk("b", 1), *(chunk(name, 0) for name in "cdef")]
     one = estimate_tokens(f"[1] a\n{hits[0].text}\n\n")
-    passages = expand(hits, {hit.id: around(hit) for hit in hits[:2]}, max_tokens=round(4.5 * one))
-    assert [passage.ids[0] for passage in passages][:3] == ["a1", "b1", "c0"]
-    assert {piece.id for piece in passages[0].pieces} == {"a0", "a1", "a2"}
+    chunks = {hit.id: around(hit) for hit in hits[:2]}
+
+    def first_pieces(**options):
+        passages = expand(hits, chunks, max_tokens=round(4.5 * one), **options)
+        assert [passage.ids[0] for passage in passages][:2] == ["a1", "b1"]
+        return {piece.id for piece in passages[0].pieces}
+
+    assert first_pieces() == {"a1"}
+    assert first_pieces(candidates=["a2"]) == {"a1", "a2"}  # the search found this neighbor too
+    assert first_pieces(neighbor_ranks=(1, 1)) == {"a0", "a1", "a2"}
 
 
 @settings(max_examples=60, deadline=None)

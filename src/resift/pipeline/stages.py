@@ -331,12 +331,13 @@ class Context:
         hits = pool.hits[: pool.k]
         if not hits:
             return pool
-        load_hits(hits)
+        await load_hits(hits)
         passages, reason = await read_passages(
             hits,
             pool.reader,
             self.options,
             count=_token_counter(pool, self.count_tokens),
+            candidates=[hit.id for hit in (*pool.hits[pool.k :], *pool.cut)],
             deadline=pool.deadline,
         )
         notes = describe(passages, [hit.id for hit in hits])
@@ -374,6 +375,7 @@ class Prune:
             return pool
         if scorer is None:
             return pool.degrade(f"{self.name}: the pipeline has no reranker to score sentences with")
+        await load_hits(hits)
         count = _token_counter(pool, self.count_tokens)
         passages = pool.passages or [make_passage([hit], (hit.id,)) for hit in hits if hit.text.strip()]
         result = await prune(

@@ -1,13 +1,14 @@
 """Text for a prompt: the final hits with their neighboring chunks, merged, within a token budget. No I/O.
 
-A chunk at distance d of the hit at rank r is added as if it had rank r + d × NEIGHBOR_RANKS, so that more
-context of a good hit competes with worse hits for the same tokens. Chunks that touch become one passage, and
-text that two of them share appears once. Stores provide the chunks (`resift.protocols.HasChunks`).
+A chunk at distance d of the hit at rank r is added as if it had rank r + d if the search found it too, and
+rank r + 3 × d otherwise, so that more context of a good hit competes with worse hits for the same tokens.
+Chunks that touch become one passage, and text that two of them share appears once. Stores provide the chunks
+(`resift.protocols.HasChunks`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -19,8 +20,11 @@ from resift.text.tokenization import sentence_spans
 from resift.types import Hit, JsonObject, Metadata
 from resift.validation import option
 
-NEIGHBOR_RANKS = 2
-"""Chosen on the rankings of benchmarks/context.py, where 1 to 3 differ little and 6 is worse."""
+NEIGHBOR_RANKS = (1, 3)
+"""Ranks per distance of a neighbor that the search found too, and of any other neighbor.
+
+Chosen on contextual-code and on every other query of chunkeval. Larger numbers lose answers on the former.
+"""
 
 MAX_TOKENS = 2000
 DOCUMENT_FIELDS = ("document", "document_id", "doc_id", "path", "source", "file", "url")
@@ -244,11 +248,27 @@ async def read_passages(
     options: ContextOptions,
     *,
     count: TokenCounter,
+    candidates: Collection[str] = (),
     deadline: Deadline | None = None,
 ) -> tuple[list[Passage], str | None]:
     """Return the passages of these hits within the budget, and why neighbors are missing."""
-    chunks, parents, reason = await (reader or PassageReader()).read(hits, options, deadline=deadline)
-    passages = expand(hits, chunks, max_tokens=options.max_tokens, count=count, parents=parents)
+    # Hits after those that fill the budget alone cannot get neighbors, so theirs are not read.
+    room, reachable = options.max_tokens, 0
+    for hit in hits:
+        reachable += 1
+        room -= count(hit.text)
+        if room <= 0:
+            break
+    source = reader or PassageReader()
+    chunks, parents, reason = await source.read(hits[:reachable], options, deadline=deadline)
+    passages = expand(
+        hits,
+        chunks,
+        max_tokens=options.max_tokens,
+        count=count,
+        parents=parents,
+        candidates=candidates,
+    )
     return passages, reason
 
 
@@ -306,22 +326,26 @@ def expand(
     max_tokens: int,
     count: TokenCounter = estimate_tokens,
     parents: Mapping[str, Hit] | None = None,
-    neighbor_ranks: int = NEIGHBOR_RANKS,
+    candidates: Collection[str] = (),
+    neighbor_ranks: tuple[int, int] = NEIGHBOR_RANKS,
 ) -> list[Passage]:
     """Return passages of these hits and the chunks around them, within the budget, best hit first.
 
     `chunks` has the chunks around each hit by its id, in the order of the document, with the hit itself.
+    `candidates` are the ids that the search found and dropped; they come before other neighbors.
     The first hit that does not fit is shortened to its first sentences, and worse hits are left out.
     """
     draft = _Draft(hits, chunks, max_tokens=max_tokens, count=count)
     queue: list[tuple[int, int, int, Hit]] = []
+    known = {*candidates, *(hit.id for hit in hits)}
+    found, not_found = neighbor_ranks
     for rank, hit in enumerate(hits):
         queue.append((rank, 0, rank, hit))
         around = list(chunks.get(hit.id, ()))
         own = next((i for i, chunk in enumerate(around) if chunk.id == hit.id), None)
         if own is not None:
             queue += [
-                (rank + neighbor_ranks * abs(i - own), 1, rank, chunk)
+                (rank + abs(i - own) * (found if chunk.id in known else not_found), 1, rank, chunk)
                 for i, chunk in enumerate(around)
                 if i != own
             ]

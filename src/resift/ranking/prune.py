@@ -205,7 +205,14 @@ async def make_context(
     room = max_tokens * PRUNED_SHARE if prune_sentences else max_tokens
     if not passages:
         options = ContextOptions(max_tokens=room, neighbors=neighbors, parents=parents)
-        passages, reason = await read_passages(ranking.hits, reader, options, count=count, deadline=deadline)
+        passages, reason = await read_passages(
+            ranking.hits,
+            reader,
+            options,
+            count=count,
+            candidates=[hit.id for hit in ranking.cut],
+            deadline=deadline,
+        )
     if prune_sentences and passages:
         if reader.scorer is None:
             reason = reason or "prune: this ranking has no reranker to score sentences with"
