@@ -171,7 +171,11 @@ class Releasable(Protocol):
 
 @runtime_checkable
 class Embedder(Protocol):
-    """Turns texts into unit vectors of one dimension."""
+    """Turns texts into unit vectors of one dimension.
+
+    An optional attribute `languages` has the codes of the languages that it was trained on, or "any". The
+    default order ignores vectors for scripts of other languages.
+    """
 
     async def embed(self, texts: Sequence[str], *, kind: Literal["query", "document"]) -> Array:
         """Return a float32 array of shape (len(texts), dimension)."""

@@ -158,7 +158,7 @@ def test_ratings_of_users_tune_an_index(tmp_path, capsys):
     words = ["tune", str(index), "--clicks", str(thumbs), "--yaml", str(best)]
     assert main(words) == 0
     message = capsys.readouterr().out
-    assert "3 queries, 3 hits rated good, 0 bad" in message
+    assert "3 queries, 3 good hits, 0 bad ones" in message
     assert "The default stays: 3 queries are too few" in message
     assert "default pipeline" in message
     assert "Found by" not in best.read_text()

@@ -21,7 +21,6 @@ from resift.evaluation.recording import (
     RecordedQuery,
     Recording,
     Setting,
-    adaptive_weights,
     blend_policy,
     header_line,
     query_line,
@@ -35,7 +34,7 @@ from resift.evaluation.tuning import split_by_hash, split_by_name, tune
 from resift.pipeline.pipeline import Pipeline
 from resift.pipeline.stages import AdaptiveDepth, Rerank, Shape
 from resift.ranking.fusion.rerankers import FusionReranker
-from resift.ranking.fusion.weighted import WeightedReranker
+from resift.ranking.fusion.weighted import weighted
 from resift.ranking.shape import ShapePolicy
 from resift.stores.memory import MemoryStore
 from resift.types import Hit, Scores
@@ -203,8 +202,7 @@ recordings = st.lists(
         lists,
         st.dictionaries(ids, levels, max_size=8),
         st.dictionaries(ids, likeness, max_size=8),
-        st.sampled_from([0.0, 0.12, 0.3]),
-        st.sampled_from([None, 0.0, 4.2, 5.1, 6.0]),
+        st.sampled_from([{}, {"code_density": 0.3}, {"mean_word_length": 6.0}, {"script cyrillic": 1.0}]),
     ).filter(lambda one: one[0] or one[1]),
     min_size=1,
     max_size=4,
@@ -257,6 +255,20 @@ class RecordedScorer:
         return Scores([self.known.get(hit.id) for hit in hits], self.name)
 
 
+class RecordedFusion:
+    """Weighted fusion with the recorded facts of a query."""
+
+    name = "weighted"
+
+    def __init__(self, facts, weights):
+        self.facts, self.weights = facts, weights
+
+    async def fuse(self, per_store, *, k, retrieval_modes=()):
+        return weighted(
+            per_store, k=k, retrieval_modes=retrieval_modes, facts=self.facts, weights=self.weights
+        )
+
+
 def rank_with_pipeline(recording, setting):
     """Rank the queries with pipelines whose stores and scorer return the recorded data."""
     header, ranked_ids = recording.header, {}
@@ -266,10 +278,7 @@ def rank_with_pipeline(recording, setting):
             for name, kind in zip(header.stores, header.retrieval_modes, strict=True)
         ]
         if setting.method == "weighted":
-            fuse = WeightedReranker(
-                adaptive_weights=adaptive_weights(setting), weights=setting.weights or None
-            )
-            fuse.code_density, fuse.mean_word_length = query.code_density, query.mean_word_length
+            fuse = RecordedFusion(query.facts, setting.weights or None)
         else:
             options = {"k_param": setting.k_param} if setting.method == "rrf" else {}
             options |= {"weights": list(setting.weights)} if setting.weights else {}
@@ -280,7 +289,7 @@ def rank_with_pipeline(recording, setting):
 
         stages = {}
         if setting.depth:
-            depth = AdaptiveDepth(adaptive_weights(setting), otherwise=setting.depth)
+            depth = AdaptiveDepth(setting.depth, otherwise=setting.depth)
             stages["rerank"] = Rerank(RecordedScorer(header.scorer, query.rerank), depth=depth)
             stages["guard"] = add_neighbors
             stages["shape"] = Shape(ShapePolicy(blend=blend_policy(setting), guard=None))

@@ -25,21 +25,21 @@ def recording(count, *, best_store="meaning", good=True):
             name: tuple((id, 10.0 - rank) for rank, id in enumerate(first if name == best_store else seventh))
             for name in HEADER.stores
         }
-        rows.append(RecordedQuery(f"q{i}", "clicks", lists, qrels={rated: int(good)}, code_density=0.1))
+        rows.append(RecordedQuery(f"q{i}", "clicks", lists, qrels={rated: int(good)}))
     return Recording(HEADER, tuple(rows))
 
 
 def test_ratings_move_the_weight_toward_the_better_store():
-    default = fit_clicks(recording(MIN_RATED_QUERIES - 1)).best.dense_weight
+    default = fit_clicks(recording(MIN_RATED_QUERIES - 1)).best.dense_shift
     more, less = fit_clicks(recording(40)), fit_clicks(recording(40, best_store="words"))
-    assert less.best.dense_weight < default < more.best.dense_weight
+    assert less.best.dense_shift < default < more.best.dense_shift
     assert (more.reason, less.reason) == ("", "")
     assert more.gain > more.error
 
 
 def test_bad_ratings_move_the_weight_in_the_other_direction():
     bad, good = fit_clicks(recording(40, good=False)), fit_clicks(recording(40))
-    assert bad.best.dense_weight < good.best.dense_weight
+    assert bad.best.dense_shift < good.best.dense_shift
 
 
 def test_the_default_stays_with_too_few_ratings():
@@ -51,12 +51,9 @@ def test_the_default_stays_with_too_few_ratings():
 def test_the_default_stays_if_ratings_contradict_each_other():
     half = MIN_RATED_QUERIES
     both = [*recording(half).queries, *recording(half, good=False).queries]
-    rows = [
-        RecordedQuery(f"q{i}", "clicks", query.lists, qrels=query.qrels, code_density=0.1)
-        for i, query in enumerate(both)
-    ]
+    rows = [RecordedQuery(f"q{i}", "clicks", query.lists, qrels=query.qrels) for i, query in enumerate(both)]
     fit = fit_clicks(Recording(HEADER, tuple(rows)))
-    assert fit.best.dense_weight == fit_clicks(recording(1)).best.dense_weight
+    assert fit.best.dense_shift == fit_clicks(recording(1)).best.dense_shift
     assert fit.reason
 
 

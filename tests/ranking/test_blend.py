@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from resift.errors import InputError
 from resift.events import ListSink
-from resift.ranking.adaptive_weights import CODE_DENSITY, MEAN_WORD_LENGTH
 from resift.ranking.blend import reranker_boosts, to_logits
 from resift.ranking.evidence import RerankScores
+from resift.ranking.order_model import CODE_DENSITY, MEAN_WORD_LENGTH, OTHER_LANGUAGE
 from resift.ranking.scaling import mean_and_deviation
 from resift.ranking.shape import Blend, blend
 from resift.types import Hit, Ranking, StageKind, Trace
@@ -221,38 +221,45 @@ def with_evidence(hits, evidence):
 
 
 def test_without_a_weight_it_follows_the_words_of_the_texts():
-    """The record says both weights, and why in words."""
+    """The record has both weights, and the main reason in words."""
     hits = pipeline_hits(LISTS, LOGITS)
-    plain, usual = (blend(hits, trace=with_evidence(hits, told)) for told in ({MEAN_WORD_LENGTH: 4.0}, {}))
+    plain, usual = (blend(hits, trace=with_evidence(hits, facts)) for facts in ({MEAN_WORD_LENGTH: 4.0}, {}))
     weights = [dict(done.records[0].weights) for done in (plain, usual)]
-    assert [one["cross-encoder"] for one in weights] == pytest.approx([0.95, 0.75])
-    assert all(sum(one.values()) == pytest.approx(1) for one in weights)
-    assert plain.records[0].note == "cross-encoder weight 0.95: mean word length 4"
+    assert [row["cross-encoder"] for row in weights] == pytest.approx([0.95, 0.75])
+    assert all(sum(row.values()) == pytest.approx(1) for row in weights)
+    assert plain.records[0].note == "cross-encoder weight 0.95: more because of mean word length 4"
     assert usual.records[0].note == "cross-encoder weight 0.75"
 
 
-def test_a_reranker_of_english_is_doubted_on_other_texts():
+def test_an_english_reranker_counts_less_for_other_languages():
     """By the languages in the record, whatever the scorer is called."""
     hits = pipeline_hits(LISTS, LOGITS)
-    foreign = with_evidence(hits, {MEAN_WORD_LENGTH: 0.0})
-    assert blend(hits, trace=foreign).records[0].note == "cross-encoder weight 0.5: not English prose"
-    for languages in ("any", ("en", "de", "ja")):
-        trace = Trace(
-            tuple(
-                replace(record, languages=languages) if record.kind is StageKind.RERANK else record
-                for record in foreign
+    for facts, weight in (({OTHER_LANGUAGE: 1.0}, "0.5"), ({"script cyrillic": 1.0}, "0")):
+        foreign = with_evidence(hits, facts)
+        assert blend(hits, trace=foreign).records[0].note.startswith(f"cross-encoder weight {weight}: ")
+        for languages in ("any", ("en", "de", "ru")):
+            trace = Trace(
+                tuple(
+                    replace(record, languages=languages) if record.kind is StageKind.RERANK else record
+                    for record in foreign
+                )
             )
-        )
-        assert blend(hits, trace=trace).records[0].note == "cross-encoder weight 0.75"
+            assert blend(hits, trace=trace).records[0].note == "cross-encoder weight 0.75"
 
 
-def test_a_reranker_of_prose_is_not_followed_in_code():
-    """The evidence is the fused record's: nothing is read twice."""
+def test_a_reranker_of_an_unknown_script_moves_nothing():
     hits = pipeline_hits(LISTS, LOGITS)
-    done = blend(hits, trace=with_evidence(hits, {CODE_DENSITY: 0.9, MEAN_WORD_LENGTH: 4.6}))
+    done = blend(hits, trace=with_evidence(hits, {"script han": 0.9, "script latin": 0.1}))
     assert dict(done.records[0].weights) == {"first stage": 1.0, "cross-encoder": 0.0}
     assert done.ids == blend(hits, policy=Blend(weight=0)).ids
-    assert done.records[0].note == "cross-encoder weight 0"
+
+
+def test_a_reranker_of_prose_counts_less_in_code():
+    """The evidence is the fused record's: nothing is read twice."""
+    hits = pipeline_hits(LISTS, LOGITS)
+    done = blend(hits, trace=with_evidence(hits, {CODE_DENSITY: 0.9, MEAN_WORD_LENGTH: 5.0}))
+    assert done.records[0].weights["cross-encoder"] == pytest.approx(0.3)
+    assert done.records[0].note == "cross-encoder weight 0.3: less because of code density 0.9"
 
 
 def test_probabilities_count_like_the_logits_they_come_from():

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resift.ranking.adaptive_weights import MEAN_WORD_LENGTH
 from resift.ranking.blend import KNOWN_NEIGHBORS, NEIGHBORS, neighbor_boosts
+from resift.ranking.order_model import MEAN_WORD_LENGTH
 from resift.ranking.shape import Blend, ShapePolicy, blend, nearest_neighbors, shape
 from resift.types import Ranking
 from tests.ranking.pools import everything, pipeline_hits, replays

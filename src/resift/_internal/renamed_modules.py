@@ -45,7 +45,7 @@ RENAMED = {
     "resift.retrieval.store_ref": "resift.pipeline.fan_out",
     "resift.retrieval.waiting": "resift.pipeline.fan_out",
     "resift.retrieval.neighbours": "resift.pipeline.pipeline",
-    "resift.trust": "resift.ranking.adaptive_weights",
+    "resift.trust": "resift.ranking.order_model",
     "resift.sync": "resift._internal.sync",
     "resift.records": "resift.external.records",
     "resift.candidates": "resift.external.candidates",

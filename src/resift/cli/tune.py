@@ -118,13 +118,16 @@ def configure_tune(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--train", default=None, metavar="SPLIT", help="search on this split")
     parser.add_argument("--test", default=None, metavar="SPLIT", help="report on this split")
     parser.add_argument(
-        "--held-out", type=float, default=0.5, help="held-out fraction of a single split (default: 0.5)"
+        "--held-out", type=float, default=None, help="held-out fraction of a single split (default: 0.5)"
     )
     parser.add_argument("--measure", default="nDCG@10", help="what to improve (default: nDCG@10)")
     parser.add_argument(
-        "--search", choices=("local", "grid"), default="local", help="search strategy (default: local)"
+        "--search",
+        choices=("local", "grid"),
+        default=None,
+        help="search all settings (default: local; with fewer than 100 queries only the learned weights)",
     )
-    parser.add_argument("--budget", type=int, default=200, help="number of settings to try (default: 200)")
+    parser.add_argument("--budget", type=int, default=None, help="number of settings to try (default: 200)")
     parser.add_argument("--seed", type=int, default=1, help="seed of the random search (default: 1)")
     add_repeated(parser, "--floor", "STORE=SCORE", "also try this threshold of the gate; may be repeated")
     parser.add_argument(
@@ -140,7 +143,7 @@ def configure_tune(parser: argparse.ArgumentParser) -> None:
 def run_tune(args: argparse.Namespace) -> int:
     """Tune and report on held-out queries."""
     from resift.evaluation.recording import default_setting, read_recording
-    from resift.evaluation.tuning import tune
+    from resift.evaluation.tuning import fit_judged, tune
 
     if args.clicks is not None and args.click_log is not None:
         raise InputError("Give either --clicks or --click-log: ratings and clicks are fitted differently.")
@@ -153,14 +156,17 @@ def run_tune(args: argparse.Namespace) -> int:
             expected = "a recording, made by: resift record; or add --clicks or --click-log"
             refuse_index(file.read(16), str(args.recording), expected)
     recording = read_recording(args.recording)
+    if _is_small(recording, args):
+        return _report_fit(args, fit_judged(recording, args.measure), recording.header)
     train, test = _split(recording, args)
     default = default_setting(recording.header)
-    with Progress("tuning", args.budget) as progress:
+    budget = 200 if args.budget is None else args.budget
+    with Progress("tuning", budget) as progress:
         tuned = tune(
             train,
             measure=args.measure,
-            search=args.search,
-            budget=args.budget,
+            search=args.search or "local",
+            budget=budget,
             seed=args.seed,
             start=default,
             floors=[_parse_floor(text) for text in args.floor],
@@ -184,6 +190,14 @@ def run_tune(args: argparse.Namespace) -> int:
     return 0
 
 
+def _is_small(recording: Recording, args: argparse.Namespace) -> bool:
+    """Whether to fit only the learned weights: few queries, and no option of the larger search."""
+    from resift.evaluation.tuning import SMALL_RECORDING
+
+    chosen = (args.search, args.train, args.test, args.held_out, args.budget)
+    return len(recording.queries) < SMALL_RECORDING and chosen == (None,) * 5 and not args.floor
+
+
 def _split(recording: Recording, args: argparse.Namespace) -> tuple[Recording, Recording]:
     from resift.evaluation.tuning import split_by_hash, split_by_name
 
@@ -191,7 +205,7 @@ def _split(recording: Recording, args: argparse.Namespace) -> tuple[Recording, R
         if len(recording.splits) > 1:
             splits = ", ".join(recording.splits)
             raise InputError(f"This recording has {splits}. Name both: --train train --test test")
-        return split_by_hash(recording, args.held_out)
+        return split_by_hash(recording, 0.5 if args.held_out is None else args.held_out)
     if args.train is None or args.test is None:
         raise InputError("Give both --train and --test, or neither to divide the queries.")
     return split_by_name(recording, args.train, args.test)
@@ -248,16 +262,19 @@ def _fit_clicks(args: argparse.Namespace) -> int:
     from resift.evaluation.tuning import fit_clicks, read_clicks
 
     recording = _record_clicks(args, read_clicks(args.clicks))
-    fitted = fit_clicks(recording)
+    return _report_fit(args, fit_clicks(recording), recording.header)
+
+
+def _report_fit(args: argparse.Namespace, fitted: ClickFit, header: Header) -> int:
     adopt = not fitted.reason
     if args.json:
         print_json({**asdict(fitted), "best": fitted.best.plain(), "adopt": adopt})
     else:
-        print_text(f"{fitted.questions} queries, {fitted.good} hits rated good, {fitted.bad} bad")
+        print_text(f"{fitted.questions} queries, {fitted.good} good hits, {fitted.bad} bad ones")
         if fitted.error:
             print_text(f"gain on held-out queries: {fitted.gain:+.3f} ± {fitted.error:.3f}")
         _print_weights(fitted)
-    _write_yaml(args, fitted.best, recording.header, adopt=adopt)
+    _write_yaml(args, fitted.best, header, adopt=adopt)
     return 0
 
 
@@ -265,13 +282,12 @@ def _record_clicks(args: argparse.Namespace, clicks: Collection) -> Recording:
     """Search the queries of users once, and return the recording."""
     from resift.evaluation.evaluated_systems import system_from_file
     from resift.evaluation.recording import read_recording, record
-    from resift.ranking.adaptive_weights import AdaptiveWeights
+    from resift.ranking.order_model import MAX_DEPTH
 
     system = system_from_file(args.recording)
     with Progress("searching") as progress, TemporaryDirectory() as folder:
         out = Path(folder) / "clicks.jsonl"
-        depth = AdaptiveWeights().max_depth
-        record(system, [clicks], out, index=None, key="clicks", depth=depth, progress=progress.update)
+        record(system, [clicks], out, index=None, key="clicks", depth=MAX_DEPTH, progress=progress.update)
         return read_recording(out)
 
 
@@ -312,8 +328,9 @@ def _print_weights(fitted: ClickFit | ClickLogFit) -> None:
     if fitted.reason:
         print_text(f"The default stays: {fitted.reason}.")
         return
-    reranker = "adaptive" if fitted.best.blend_weight is None else f"{fitted.best.blend_weight:g}"
-    print_text(f"weight of vector search: {fitted.best.dense_weight:g}, of the reranker: {reranker}")
+    best = fitted.best
+    shifts = f"weight of vector search: {best.dense_shift:+g}, of the reranker: {best.reranker_shift:+g}"
+    print_text(f"Better on held-out queries. {shifts}")
 
 
 def _write_yaml(args: argparse.Namespace, best: Setting, header: Header, *, adopt: bool) -> None:
@@ -331,7 +348,7 @@ def tuned_yaml(setting: Setting, header: Header) -> str:
     if setting.method == "rrf":
         data["fusion"]["k_param"] = setting.k_param
     if setting.method == "weighted":
-        data["fusion"]["dense_weight"] = setting.dense_weight
+        data["fusion"]["dense_shift"] = setting.dense_shift
     if setting.weights:
         data["fusion"]["weights"] = dict(zip(header.stores, setting.weights, strict=True))
     if setting.floor is not None:
@@ -345,6 +362,8 @@ def tuned_yaml(setting: Setting, header: Header) -> str:
             data["guard"] |= {"method": setting.blend, "neighbors": setting.neighbors}
             if setting.blend_weight is not None:
                 data["guard"]["weight"] = setting.blend_weight
+            if setting.reranker_shift:
+                data["guard"]["reranker_shift"] = setting.reranker_shift
         if setting.blend == "promote":
             data["guard"]["temperature"] = setting.temperature
     return _to_yaml("Found by resift tune.", data, header)

@@ -19,17 +19,17 @@ from resift.errors import DataFormatError, InputError, ResiftError
 from resift.evaluation.evaluated_systems import VARIABLE, System
 from resift.evaluation.readers import Collection, json_rows
 from resift.evaluation.runner import Progress, drop_partial_line
-from resift.pipeline.fan_out import StoreRef, fan_out
+from resift.pipeline.fan_out import StoreRef, fan_out, store_languages
 from resift.pipeline.pipeline import MAX_NEIGHBOR_HITS, Pipeline
 from resift.pipeline.pool import Pool
 from resift.pipeline.stages import Rerank
 from resift.protocols import declared_name, describe_scorer
-from resift.ranking.adaptive_weights import CODE_DENSITY, MEAN_WORD_LENGTH, AdaptiveWeights, rerank_depth
 from resift.ranking.blend import Neighbors
 from resift.ranking.fusion.methods import METHODS
 from resift.ranking.fusion.weighted import NAME as WEIGHTED
 from resift.ranking.fusion.weighted import weighted
 from resift.ranking.gate import Profile, gate
+from resift.ranking.order_model import CODE_DENSITY, MAX_DEPTH, MEAN_WORD_LENGTH, default_model, rerank_depth
 from resift.ranking.shape import Blend, Guard, ShapePolicy, shape
 from resift.rerankers.rescore import order_by_scores
 from resift.types import (
@@ -66,7 +66,7 @@ class Header:
 
     `retrieval_modes` are lexical, dense or another mode, per store; they may be missing in old files.
     `configured` is the `stores:` of an equivalent pipeline file. `score_scale` and `languages` describe the
-    reranker.
+    reranker, `store_languages` the embedders of the stores.
     """
 
     stores: tuple[str, ...]
@@ -80,6 +80,7 @@ class Header:
     configured: tuple[JsonMapping, ...] = ()
     score_scale: ScoreScale = "unknown"
     languages: Languages = "any"
+    store_languages: tuple[Languages, ...] = ()
     format: str = FORMAT
 
     @property
@@ -92,7 +93,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class RecordedQuery:
-    """One query: lists of (id, score), reranker scores, judgments, nearest neighbors and text properties."""
+    """One query: lists of (id, score), reranker scores, judgments, nearest neighbors and pool facts."""
 
     query: str
     split: str
@@ -100,8 +101,7 @@ class RecordedQuery:
     rerank: Mapping[str, float] = field(default_factory=dict)
     qrels: Mapping[str, int] = field(default_factory=dict)
     neighbors: Neighbors = field(default_factory=dict)
-    code_density: float | None = None
-    mean_word_length: float | None = None
+    facts: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +174,7 @@ def make_header(pipeline: Pipeline, system: System, *, key: str, depth: int) -> 
         configured=system.stores,
         score_scale=info.score_scale,
         languages=info.languages,
+        store_languages=tuple(store_languages(ref) or "any" for ref in pipeline.stores),
     )
 
 
@@ -223,11 +224,15 @@ async def raw_scores(pipeline: Pipeline, text: str, depth: int) -> JsonObject:
     if failures:
         raise ResiftError(f"Cannot record while stores fail: {failures}. Run the command again to continue.")
     lists = [branch.hits for branch in branches]
-    fused = weighted(lists, retrieval_modes=[_retrieval_mode(branch.ref) for branch in branches])
+    fused = weighted(
+        lists,
+        query=text,
+        retrieval_modes=[_retrieval_mode(branch.ref) for branch in branches],
+        languages=[store_languages(branch.ref) or "any" for branch in branches],
+    )
     fields = {
         "lists": {branch.ref.name: [(hit.id, hit.score) for hit in branch.hits] for branch in branches},
-        "code_density": fused.records[0].evidence[CODE_DENSITY],
-        "mean_word_length": fused.records[0].evidence.get(MEAN_WORD_LENGTH),
+        "facts": dict(fused.records[0].evidence),
     }
     stage = _rerank_stage(pipeline)
     if stage is None:
@@ -302,6 +307,7 @@ def _parse_header(row: JsonMapping, path: Path, line: int) -> Header:
         modes = map(str, fields.pop("searched", ()) or fields.get("retrieval_modes", ()))
         fields["retrieval_modes"] = tuple(RETRIEVAL_MODES.get(mode, mode) for mode in modes)
         fields["configured"] = tuple(dict(store) for store in row.get("configured", ()))
+        fields["store_languages"] = tuple(map(check_languages, row.get("store_languages", ())))
         if "score_scale" in row:
             fields["languages"] = check_languages(row["languages"])
         else:
@@ -328,8 +334,11 @@ def _parse_query(row: JsonMapping, path: Path, line: int, header: Header) -> Rec
             str(id): tuple((str(other), float(cosine)) for other, cosine in others)
             for id, others in (row.get("neighbors") or row.get("near") or {}).items()
         }
-        density = row.get("code_density", row.get("marks"))
-        length = row.get("mean_word_length", row.get("letters"))
+        facts = {str(name): float(value) for name, value in row.get("facts", {}).items()}
+        for name, old in ((CODE_DENSITY, "marks"), (MEAN_WORD_LENGTH, "letters")):
+            value = row.get(name, row.get(old))
+            if value:
+                facts.setdefault(name, float(value))
         query = RecordedQuery(
             str(row["query"]),
             str(row["split"]),
@@ -337,14 +346,17 @@ def _parse_query(row: JsonMapping, path: Path, line: int, header: Header) -> Rec
             rerank,
             qrels,
             neighbors,
-            None if density is None else float(density),
-            None if length is None else float(length),
+            facts,
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         message = "not a recorded query: needs query, split, lists, rerank, qrels"
         raise DataFormatError(message, file=str(path), line=line) from None
     scores = [score for ranked in lists.values() for _, score in ranked if score is not None]
-    scores += [*rerank.values(), *(cosine for others in neighbors.values() for _, cosine in others)]
+    scores += [
+        *rerank.values(),
+        *facts.values(),
+        *(cosine for others in neighbors.values() for _, cosine in others),
+    ]
     if not all(math.isfinite(score) for score in scores):
         raise DataFormatError("a score is not a finite number", file=str(path), line=line)
     return query
@@ -359,14 +371,17 @@ class Setting:
     """Options that turn recorded scores into an order.
 
     With `depth` 0 there is no reranking; after `weighted` fusion it is the maximum depth. Without `blend` the
-    order of the reranker is final. `blend_weight` None means adaptive. `weights` are in the order of the
-    recorded stores, all 1 if empty. `dense_weight` applies to `weighted`. `floor` is (store, score), a
+    order of the reranker is final. `blend_weight` None means learned. `weights` are in the order of the
+    recorded stores, all 1 if empty. `dense_weight` applies to `weighted`, None means learned. The shifts
+    are added to the learned weights. `floor` is (store, score), a
     threshold of the gate.
     """
 
     method: str = "rrf"
     k_param: float = 60.0
-    dense_weight: float = AdaptiveWeights().dense_weight
+    dense_weight: float | None = None
+    dense_shift: float = 0.0
+    reranker_shift: float = 0.0
     weights: tuple[float, ...] = ()
     depth: int = 20
     blend: str | None = Blend().method
@@ -382,23 +397,21 @@ class Setting:
         if self.method != "rrf":
             del data["k_param"]
         if self.method != WEIGHTED:
-            del data["dense_weight"]
+            del data["dense_weight"], data["dense_shift"]
         if self.method == WEIGHTED and self.depth:
             del data["depth"]
         if not self.depth:
             del data["blend"], data["guard"]
         if not self.depth or self.blend is None:
-            del data["blend_weight"], data["temperature"], data["neighbors"]
+            del data["blend_weight"], data["temperature"], data["neighbors"], data["reranker_shift"]
         elif self.blend != "promote":
             del data["temperature"]
-        return {name: value for name, value in data.items() if value not in (None, (), False)}
+        return {name: value for name, value in data.items() if value not in (None, (), False, 0)}
 
 
 def default_setting(header: Header) -> Setting:
     """Return the setting of the default pipeline on this recording."""
-    return Setting(
-        method=WEIGHTED, depth=min(AdaptiveWeights().max_depth, header.depth), guard=header.depth > 0
-    )
+    return Setting(method=WEIGHTED, depth=min(MAX_DEPTH, header.depth), guard=header.depth > 0)
 
 
 class Replay:
@@ -438,7 +451,8 @@ class Replay:
 
     def _fuse(self, setting: Setting) -> list[FusedHits]:
         """Return the fused lists of each query."""
-        key = (setting.method, setting.k_param, setting.dense_weight, setting.weights)
+        dense = (setting.dense_weight, setting.dense_shift)
+        key = (setting.method, setting.k_param, dense, setting.weights)
         if key in self._fused:
             return self._fused[key]
         if len(self._fused) >= _CACHED_FUSIONS:
@@ -447,14 +461,18 @@ class Replay:
         if setting.method == "rrf":
             options["k_param"] = setting.k_param
         if setting.method == WEIGHTED:
-            options |= {"retrieval_modes": self._modes, "adaptive_weights": adaptive_weights(setting)}
+            options |= {
+                "retrieval_modes": self._modes,
+                "languages": self.recording.header.store_languages or ("any",) * len(self._modes),
+                "dense_weight": setting.dense_weight,
+                "model": default_model().shifted(dense=setting.dense_shift),
+            }
         else:
             options["sources"] = list(self.recording.header.stores)
         fused = []
         for query, lists in zip(self.recording.queries, self._lists, strict=True):
             if setting.method == WEIGHTED:
-                # The text properties were recorded, because the texts were not.
-                options |= {"code_density": query.code_density, "mean_word_length": query.mean_word_length}
+                options["facts"] = query.facts  # recorded, because the texts were not
             fused.append(METHODS[setting.method](lists, **options))
         self._fused[key] = fused
         return fused
@@ -476,9 +494,7 @@ class Replay:
             return [hit.id for hit in hits]
         depth = setting.depth
         if fused.records[0].weights:
-            rules = adaptive_weights(setting)
-            density = fused.records[0].evidence.get(CODE_DENSITY, 0.0)
-            depth = rerank_depth([hit.score or 0.0 for hit in hits], rules, code_density=density)
+            depth = rerank_depth([hit.score or 0.0 for hit in hits], max_depth=setting.depth)
         if depth:
             info = self.recording.header.scorer
             values = [query.rerank.get(hit.id) for hit in hits[:depth]]
@@ -504,15 +520,8 @@ def blend_policy(setting: Setting) -> Blend | None:
         method=setting.blend,  # type: ignore[arg-type]
         temperature=setting.temperature,
         neighbors=setting.neighbors,
-        adaptive_weights=adaptive_weights(setting),
+        reranker_shift=setting.reranker_shift,
     )
-
-
-def adaptive_weights(setting: Setting) -> AdaptiveWeights:
-    """Return the default weights with the dense weight and the rerank depth of a setting."""
-    depth = max(1, setting.depth)
-    min_depth = min(AdaptiveWeights().min_depth, depth)
-    return AdaptiveWeights(dense_weight=setting.dense_weight, max_depth=depth, min_depth=min_depth)
 
 
 def recorded_hits(ranked: Sequence[tuple[str, float | None]], store: str) -> list[Hit]:

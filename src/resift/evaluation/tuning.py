@@ -33,9 +33,12 @@ RANDOM_SHARE = 0.4
 
 STARTS = 3
 
-DENSE_WEIGHTS = (0.3, 0.4, 0.5, 0.55, 0.6, 0.7, 0.8, 0.9)
-RERANKER_WEIGHTS = (0.3, 0.5, 0.65, 0.75, None, 0.87, 0.95)
-"""Steps for ratings of users; None is the adaptive weight, which lies between its neighbors."""
+DENSE_SHIFTS = (-0.4, -0.3, -0.2, -0.1, 0.0, 0.1, 0.2, 0.3, 0.4)
+RERANKER_SHIFTS = (-0.6, -0.4, -0.2, -0.1, 0.0, 0.1, 0.2, 0.4)
+"""Steps away from the learned weights of the default order."""
+
+SMALL_RECORDING = 100
+"""With fewer judged queries only the shifts of the learned weights are fitted, by cross-validation."""
 
 MIN_RATED_QUERIES = 10
 """With fewer rated queries the default stays."""
@@ -62,7 +65,7 @@ def search_space(
     ratios = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
     space: dict[str, Sequence[JsonValue]] = {
         "method": (WEIGHTED, "rrf", "linear"),
-        "dense_weight": DENSE_WEIGHTS,
+        "dense_shift": DENSE_SHIFTS,
         "k_param": (1.0, 5.0, 10.0, 20.0, 40.0, 60.0, 100.0, 200.0),
         # Only the ratios of weights count, so that of the first store is fixed.
         **{f"weight:{i}": ratios for i in range(1, len(header.stores))},
@@ -72,6 +75,7 @@ def search_space(
         space["depth"] = (0, *depths, header.depth)
         space["blend"] = (None, "promote", "z-score", "rank")
         space["blend_weight"] = (None, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9)
+        space["reranker_shift"] = RERANKER_SHIFTS
         space["temperature"] = (0.25, 0.5, 0.75, 1.0, 1.5, 2.5)
         if neighbors:
             space["neighbors"] = (0.0, 0.25, 0.5, 0.75)
@@ -84,10 +88,11 @@ def coarse_grid(space: SearchSpace) -> SearchSpace:
     """Return a part of the space that is small enough to try everything."""
     coarse: dict[str, Sequence[JsonValue]] = {
         "k_param": (10.0, 60.0),
-        "dense_weight": (0.4, 0.55, 0.7),
+        "dense_shift": (-0.2, 0.0, 0.2),
         "depth": (0, max(space.get("depth", (0,)))),
         "blend": ("promote", "z-score"),
         "blend_weight": (None, 0.5, 0.75),
+        "reranker_shift": (0.0,),
         "temperature": (1.0,),
         "neighbors": (0.0, 0.5),
     }
@@ -221,7 +226,10 @@ def _make_setting(options: JsonMapping, header: Header) -> Setting:
     return Setting(
         method=options["method"],
         k_param=options["k_param"] if options["method"] == "rrf" else default.k_param,
-        dense_weight=options["dense_weight"] if options["method"] == WEIGHTED else default.dense_weight,
+        dense_shift=options["dense_shift"] if options["method"] == WEIGHTED else default.dense_shift,
+        reranker_shift=options.get("reranker_shift", 0.0)
+        if uses_blend and options["blend_weight"] is None
+        else default.reranker_shift,
         weights=() if set(weights) == {1.0} else weights,
         depth=depth,
         blend=blend,
@@ -267,7 +275,7 @@ def _split(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClickFit:
-    """The setting that fits ratings of users, and its gain over the default on held-out queries.
+    """The setting that fits ratings or a few judgments, and its gain over the default on held-out queries.
 
     `reason` is set if the default stays.
     """
@@ -300,20 +308,40 @@ def read_clicks(path: Path | str) -> Collection:
 
 
 def fit_clicks(recording: Recording) -> ClickFit:
-    """Return the weights of vector search and reranker that rank good hits above bad ones.
+    """Fit the learned weights to ratings of users, so that good hits rank above bad ones."""
+    return _fit_shifts(recording, lambda run: _rate_run(recording, run))
 
-    Each step away from the default must bring more than its cost, and the result must beat the default on
-    held-out queries by more than its standard error. Otherwise the default stays.
+
+def fit_judged(recording: Recording, measure: str = "nDCG@10") -> ClickFit:
+    """Fit the learned weights to a few judged queries."""
+    name = measure_name(measure)
+    judge = Judge(recording.qrels(), [name])
+
+    def values(run: Mapping[str, Sequence[str]]) -> list[float]:
+        per_query = judge.quality(run).per_query[name]
+        return [per_query.get(query.query, 0.0) for query in recording.queries]
+
+    return _fit_shifts(recording, values)
+
+
+def _fit_shifts(
+    recording: Recording, measure_run: Callable[[Mapping[str, Sequence[str]]], list[float]]
+) -> ClickFit:
+    """Return the shifts of the learned weights of vector search and reranker with the largest gain.
+
+    Each step away from the default must bring more than its cost, which shrinks the result toward the shipped
+    model. The result must beat the default on held-out queries by more than its standard error. Otherwise the
+    default stays.
     """
     start = replace(default_setting(recording.header), guard=False)
-    ratings = [grade for query in recording.queries for grade in query.qrels.values()]
-    count = len(recording.queries)
-    fit = ClickFit(best=start, questions=count, good=sum(ratings), bad=len(ratings) - sum(ratings))
+    grades = [grade for query in recording.queries for grade in query.qrels.values()]
+    count, good = len(recording.queries), sum(grade > 0 for grade in grades)
+    fit = ClickFit(best=start, questions=count, good=good, bad=len(grades) - good)
     if count < MIN_RATED_QUERIES:
         return replace(fit, reason=f"{count} queries are too few; at least {MIN_RATED_QUERIES} are needed")
     steps = weight_steps(start, recording.header)
     replay = Replay(recording)
-    values = {setting: _rate_run(recording, replay.run(setting)) for setting in steps}
+    values = {setting: measure_run(replay.run(setting)) for setting in steps}
     gains = {
         setting: [value - base for value, base in zip(row, values[start], strict=True)]
         for setting, row in values.items()
@@ -345,14 +373,13 @@ def _rate_run(recording: Recording, run: Mapping[str, Sequence[str]]) -> list[fl
 
 
 def weight_steps(start: Setting, header: Header) -> dict[Setting, int]:
-    """Return all weights of vector search and reranker, with their distance in steps from the start."""
-    weights = RERANKER_WEIGHTS if header.depth else (None,)
-    default_step = DENSE_WEIGHTS.index(start.dense_weight), weights.index(None)
+    """Return all shifts of the learned weights, with their distance in steps from the default."""
+    shifts = RERANKER_SHIFTS if header.depth else (0.0,)
     return {
-        replace(start, dense_weight=dense, blend_weight=weight): abs(i - default_step[0])
-        + abs(j - default_step[1])
-        for i, dense in enumerate(DENSE_WEIGHTS)
-        for j, weight in enumerate(weights)
+        replace(start, dense_shift=dense, reranker_shift=reranker): abs(i - DENSE_SHIFTS.index(0.0))
+        + abs(j - shifts.index(0.0))
+        for i, dense in enumerate(DENSE_SHIFTS)
+        for j, reranker in enumerate(shifts)
     }
 
 

@@ -13,9 +13,9 @@ from resift._internal.arrays import Array, np
 from resift.errors import InputError
 from resift.models.engine import Job, Task, shared_engine
 from resift.models.loading import Lazy, load
-from resift.models.registry import check_kind, model_ids
+from resift.models.registry import check_kind, find_spec, model_ids
 from resift.models.tokenizer import split_windows
-from resift.types import JsonObject
+from resift.types import JsonObject, Languages
 from resift.validation import Options, check_arguments
 
 DEFAULT_EMBEDDER = "BAAI/bge-small-en-v1.5"
@@ -37,7 +37,15 @@ class Embedder:
     def __init__(self, model_name: str = DEFAULT_EMBEDDER, *, folder: Path | str | None = None) -> None:
         check_kind(model_name, "bi-encoder")
         self.model_name = model_name
+        self._languages: Languages | None = None
         self._model = Lazy(lambda: load(model_name, kind="bi-encoder", folder=folder))
+
+    @property
+    def languages(self) -> Languages:
+        """Codes of the languages that the model was trained on, or "any"; does not load the model."""
+        if self._languages is None:
+            self._languages = find_spec(self.model_name).languages
+        return self._languages
 
     @property
     def dimension(self) -> int:

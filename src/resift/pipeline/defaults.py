@@ -56,7 +56,9 @@ def _reopen_vectors(store: Any) -> Any:
     from resift.models.embedder import Embedder
 
     try:
-        return store.with_embedder(Embedder(named))
+        view = store.with_embedder(Embedder(named))
+        view.embedder = Embedder(named)  # tells the languages that it was trained on
+        return view
     except ValueError as exc:
         return _UnavailableView(f"{store.name}.vectors", f"{store.path} was built with {named}: {exc}")
 

@@ -21,7 +21,7 @@ from resift.protocols import DocStore, GraphStore, VectorStore, declared_name, d
 from resift.stores.base import APPROXIMATE, is_approximate
 from resift.stores.filters import matches, parse_filter
 from resift.stores.graph.cypher_guard import check_cypher_for
-from resift.types import RETRIEVAL_MODES, Hit, StageKind, StageRecord, Where
+from resift.types import RETRIEVAL_MODES, Hit, Languages, StageKind, StageRecord, Where, check_languages
 from resift.validation import check_k, check_number, check_options, check_text, option
 
 T = TypeVar("T")
@@ -299,9 +299,20 @@ async def _query_store(
         note=APPROXIMATE if is_approximate(rows) else "",
         notes=notes,
         retrieval_mode=RETRIEVAL_MODES.get(ref.kind, ref.kind),
+        languages=store_languages(ref),
     )
     _report(sink, ref, len(hits), started)
     return StoreResult(ref, tuple(hits), record=record, warning=getattr(rows, "warning", ""))
+
+
+def store_languages(ref: StoreRef) -> Languages | None:
+    """Return the languages that the embedder of a vector store was trained on, None if it does not tell."""
+    if RETRIEVAL_MODES.get(ref.kind, ref.kind) != "dense":
+        return None
+    declared = getattr(getattr(ref.store, "embedder", None), "languages", None)
+    if declared is None:
+        declared = getattr(getattr(ref.owner, "embedder", None), "languages", None)
+    return None if declared is None else check_languages(declared)
 
 
 def _failed(ref: StoreRef, exc: Exception, started: float, sink: Sink | None) -> StoreResult:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -14,7 +14,6 @@ from resift.external.candidates import MissingText
 from resift.pipeline.fan_out import StoreRef
 from resift.pipeline.pool import Pool
 from resift.protocols import Reranker, Scorer, declared_name, display_name, required_capabilities
-from resift.ranking.adaptive_weights import CODE_DENSITY, AdaptiveWeights, rerank_depth
 from resift.ranking.boosts import drop_filtered
 from resift.ranking.context import (
     ContextOptions,
@@ -27,6 +26,7 @@ from resift.ranking.context import (
 from resift.ranking.fusion.rerankers import RRFReranker
 from resift.ranking.gate import NEUTRAL, Profile, gate
 from resift.ranking.gate.profiles import OWN_SCORE
+from resift.ranking.order_model import MAX_DEPTH, rerank_depth
 from resift.ranking.prune import PruneOptions, count_sentences, prune
 from resift.ranking.shape import ShapePolicy, shape
 from resift.rerankers.rescore import rerank_hits
@@ -71,8 +71,13 @@ class Fuse:
             if name == "query":
                 options["query"] = pool.query
             else:
-                modes = {r.source: r.retrieval_mode for r in pool.trace if r.kind is StageKind.RETRIEVE}
-                options[name] = [modes.get(store, "") for store in pool.lists]
+                lists = {r.source: r for r in pool.trace if r.kind is StageKind.RETRIEVE}
+                known = [lists.get(store) for store in pool.lists]
+                options[name] = (
+                    [(record.languages if record else None) or "any" for record in known]
+                    if name == "languages"
+                    else [record.retrieval_mode if record else "" for record in known]
+                )
         answer: Any = reranker.fuse(per_store, k=k, **options)
         fused = await answer if inspect.isawaitable(answer) else answer
         if isinstance(fused, FusedHits):
@@ -97,7 +102,7 @@ class Fuse:
 def _extra_arguments(kind: type[Reranker]) -> tuple[str, ...]:
     """Return which of the optional arguments `fuse` of this type takes."""
     parameters = inspect.signature(kind.fuse).parameters
-    names = [name for name in ("query", "retrieval_modes") if name in parameters]
+    names = [name for name in ("query", "retrieval_modes", "languages") if name in parameters]
     if "searched" in parameters and "retrieval_modes" not in parameters:  # the name in Resift 0.2
         names.append("searched")
     if "query" not in names and any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
@@ -185,17 +190,15 @@ closed = is_breaker_closed  # OLD NAME: remove
 Depth = Callable[[Pool], int]
 """Chooses how many hits of a pool to rerank."""
 
-NOT_RERANKED = "not reranked: the texts are code, which the reranker was not trained on"
-
 
 @dataclass(frozen=True, slots=True)
 class AdaptiveDepth:
-    """A depth for `Rerank` that depends on the fused scores.
+    """A depth for `Rerank` that depends on the fused scores, at most `max_depth`.
 
     Only weighted fusion has comparable scores; after any other fusion the depth is `otherwise`.
     """
 
-    adaptive_weights: AdaptiveWeights = field(default_factory=AdaptiveWeights)
+    max_depth: int = MAX_DEPTH
     otherwise: int = 20
 
     def __call__(self, pool: Pool) -> int:
@@ -205,7 +208,7 @@ class AdaptiveDepth:
         # Only weighted fusion records weights.
         if fused is None or not fused.weights or len(scores) < len(pool.hits):
             return self.otherwise
-        return rerank_depth(scores, self.adaptive_weights, code_density=fused.evidence.get(CODE_DENSITY, 0.0))
+        return rerank_depth(scores, max_depth=self.max_depth)
 
 
 class Rerank:
@@ -241,7 +244,7 @@ class Rerank:
             return pool.degrade(f"{self.name}: no time left for {display_name(self.scorer)}")
         depth = self.depth(pool) if callable(self.depth) else self.depth
         if depth == 0:
-            return pool.with_records(make_record(self.kind, self.name, pool.hits, note=NOT_RERANKED))
+            return pool
         top = pool.hits if depth is None else pool.hits[:depth]
         await load_hits(top)  # here, because a document that cannot be read is not a failure of the scorer
         result = await rerank_hits(

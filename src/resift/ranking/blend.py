@@ -10,14 +10,8 @@ from typing import Literal
 from resift._internal.arrays import Array
 from resift.errors import require
 from resift.events import Event, Sink, emit
-from resift.ranking.adaptive_weights import (
-    CODE_DENSITY,
-    MEAN_WORD_LENGTH,
-    AdaptiveWeights,
-    demotion_factor,
-    reranker_weight,
-)
 from resift.ranking.evidence import Evidence, RerankScores, evidence
+from resift.ranking.order_model import OrderModel, default_model
 from resift.ranking.scaling import mean_and_deviation, z_scores
 from resift.types import (
     Hit,
@@ -26,7 +20,6 @@ from resift.types import (
     StageRecord,
     Trace,
     get_trace,
-    is_english_only,
     make_record,
     with_scores,
 )
@@ -126,15 +119,14 @@ class Blend:
     Scores on another scale than logits (`ScorerInfo.score_scale`) are first stretched to the usual spread of
     logits. Weight 1 is exactly the order of the reranker, weight 0 exactly that of the first stage.
 
-    Without a weight, `adaptive_weights` derives one from the texts: higher for plain language, lower for
-    technical language, 0 for code.
+    Without a weight, the learned model of the default order derives one from the candidates (`order_model`).
 
     `neighbors` is how far a hit moves up toward the mean score of its three nearest candidates, if that is
-    higher. With adaptive weights and technical texts, a hit also moves down toward it, by a share of that.
+    higher. With the learned weight a hit also moves down toward it, by a share of that.
     """
 
     weight: float | None = option(
-        "Weight of the reranker: 1 uses it alone, 0 the first stage alone; adaptive by default.",
+        "Weight of the reranker: 1 uses it alone, 0 the first stage alone; learned by default.",
         default=None,
         min=0,
         max=1,
@@ -152,8 +144,8 @@ class Blend:
         max=1,
         aliases=["neighbours"],
     )
-    adaptive_weights: AdaptiveWeights = option(
-        "Numbers of the adaptive weights.", default_factory=AdaptiveWeights, aliases=["trust"]
+    reranker_shift: float = option(
+        "Added to the learned weight; found by resift tune.", default=0.0, min=-1, max=1
     )
 
     def __post_init__(self) -> None:
@@ -173,6 +165,7 @@ def blend(
     known_evidence: Evidence | None = None,
     neighbors: Neighbors | None = None,
     near: Neighbors | None = None,
+    model: OrderModel | None = None,
     sink: Sink | None = None,
 ) -> ShapeResult:
     """Order hits by their first-stage evidence and reranker scores, which the trace holds.
@@ -180,7 +173,7 @@ def blend(
     Scores of several rerankers are each read on their own scale, and the last score of a hit counts.
     Unscored hits keep their first-stage value. Without reranker scores or first-stage evidence, the order
     stays. A ranking has its own trace. `neighbors` are those of `nearest_neighbors`;
-    the name was `near` in 0.2.
+    the name was `near` in 0.2. `model` replaces the learned model of the default order.
     """
     rules = policy or Blend()
     known = known_evidence
@@ -191,32 +184,27 @@ def blend(
     if last is None or not known.has_first_stage():
         record = make_record(StageKind.GUARD, STAGE, hits, note="nothing to blend")
         return shape_result(STAGE, hits, hits, record=record, sink=sink)
-    adaptive = rules.weight is None
-    word_length = known.facts.get(MEAN_WORD_LENGTH) if adaptive else None
+    demotion, note, weights = 0.0, "", {}
     weight = rules.weight
     if weight is None:
-        weight = reranker_weight(
-            rules.adaptive_weights,
-            code_density=known.facts.get(CODE_DENSITY, 0.0),
-            mean_word_length=word_length,
-            english_only=is_english_only(last.languages),
-        )
+        chosen = (model or default_model()).shifted(reranker=rules.reranker_shift)
+        facts = {**known.facts, **known.agreement(last)}
+        weight, reason = chosen.reranker_weight(facts, last.languages)
+        demotion = chosen.demotion(facts)
+        weights = {"first stage": 1 - weight, last.provider: weight}
+        note = f"{last.provider} weight {weight:.2g}{reason and f': {reason}'}"
     # One side alone keeps its own scores and ties, which a sum with 0 would not.
     if weight in (0, 1):
         kept, columns = _one_side(hits, known, reranker=weight == 1)
     else:
-        demotion = demotion_factor(rules.adaptive_weights, mean_word_length=word_length)
         kept, columns = _blend_scores(
-            hits, known, rules, weight, neighbors=neighbors or near or {}, demotion=demotion
+            hits,
+            known,
+            rules,
+            weight,
+            neighbors=neighbors or near or {} if known.uses_vectors() else {},
+            demotion=demotion,
         )
-    note, weights = "", {}
-    if adaptive:
-        weights = {"first stage": 1 - weight, last.provider: weight}
-        note = f"{last.provider} weight {weight:.2g}"
-        if weight and word_length:
-            note += f": mean word length {word_length:.2g}"
-        elif weight and word_length == 0 and is_english_only(last.languages):
-            note += ": not English prose"
     record = StageRecord(
         kind=StageKind.GUARD,
         name=STAGE,
@@ -259,7 +247,12 @@ def _blend_scores(
     # The old position comes last: hits that are equal in everything else keep their order.
     rows = sorted(zip([-value for value in totals], ids, range(len(hits)), strict=True))
     kept = with_scores([hits[i] for _, _, i in rows], [-negative for negative, _, _ in rows])
-    parts: dict[str, dict[str, float]] = {"first stage": dict(zip(ids, first, strict=True))}
+    fused = known.first_stage_parts() or {
+        "first stage": dict(zip(ids, known.first_stage_values(), strict=True))
+    }
+    parts = {
+        name: {id: first_weight * value for id, value in column.items()} for name, column in fused.items()
+    }
     unscored = [id for id, provider in zip(ids, providers, strict=True) if provider is None]
     for name in dict.fromkeys(provider for provider in providers if provider is not None):
         scored = [(i, id) for i, id in enumerate(ids) if providers[i] == name]

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from resift.ranking.scaling import list_z_scores
+from resift.ranking.order_model import DENSE_AGREEMENT, LEXICAL_AGREEMENT
+from resift.ranking.scaling import correlation, list_z_scores
 from resift.types import Languages, ScoreScale, StageKind, StageRecord, Trace
 
 
@@ -34,13 +35,19 @@ class RerankScores:
 
 Judged = RerankScores  # OLD NAME: remove
 
+MIN_USED_WEIGHT = 0.01
+"""Smallest weight of a list that counts; below it the list only orders hits that no other list has."""
+
+_MODE_NAMES = {"lexical": "keyword search", "dense": "vector search"}
+
 
 @dataclass(slots=True)
 class Evidence:
     """Ranks in the lists of the stores and in the fused list, and the scores of every rerank stage.
 
-    `weighted` means that the fused scores combine the lists on one scale; `facts` are the text properties
-    that set the weights. `firsts` counts per id the stores whose list it leads.
+    `weighted` means that the fused scores combine the lists on one scale; `facts` are the facts that set the
+    weights, and `fused_parts` the terms of the fused scores per list. `firsts` counts per id the stores
+    whose list it leads.
     """
 
     ids: Sequence[str]
@@ -51,6 +58,8 @@ class Evidence:
     weighted: bool = False
     facts: Mapping[str, float] = field(default_factory=dict)
     firsts: Mapping[str, int] = field(default_factory=dict)
+    fused_parts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
 
     def lists(self) -> dict[str, Column]:
         """Return a column per store: the better rank of a hit where a store has several lists."""
@@ -91,6 +100,37 @@ class Evidence:
             return [(a + b) / 2 for a, b in zip(*columns, strict=True)]
         # fsum, because plain addition would make the order of stores matter in the last digit.
         return [math.fsum(row) / len(columns) for row in zip(*columns, strict=True)]
+
+    def first_stage_parts(self) -> dict[str, dict[str, float]]:
+        """Return the terms of weighted fusion by retrieval mode, or by list for other modes."""
+        if not self.weighted:
+            return {}
+        modes = {record.source: record.retrieval_mode for record in self.retrieved}
+        parts: dict[str, dict[str, float]] = {}
+        for label, column in self.fused_parts.items():
+            name = _MODE_NAMES.get(modes.get(label, ""), label)
+            terms = parts.setdefault(name, {})
+            for id in self.ids:
+                if id in column:
+                    terms[id] = terms.get(id, 0.0) + column[id]
+        return parts
+
+    def uses_vectors(self) -> bool:
+        """Whether vector search counts; without it, similar vectors say nothing about the hits either."""
+        dense = {record.source for record in self.retrieved if record.retrieval_mode == "dense"}
+        weights = [weight for label, weight in self.weights.items() if label in dense]
+        return not weights or max(weights) > MIN_USED_WEIGHT
+
+    def agreement(self, stage: RerankScores) -> dict[str, float]:
+        """Return the correlation of rerank scores with those of keyword and vector search."""
+        scored = [(id, score) for id, score in zip(self.ids, stage.scores, strict=True) if score is not None]
+        scores = [score for _, score in scored]
+        facts: dict[str, float] = {}
+        parts = self.first_stage_parts()
+        for name, fact in (("keyword search", LEXICAL_AGREEMENT), ("vector search", DENSE_AGREEMENT)):
+            if name in parts:
+                facts[fact] = correlation(scores, [parts[name].get(id, 0.0) for id, _ in scored])
+        return facts
 
     def last_scores(self) -> list[tuple[str, float] | None]:
         """Return per hit the provider and score of the last stage that scored it."""
@@ -137,6 +177,8 @@ def evidence(trace: Trace, ids: Sequence[str]) -> Evidence:
         weighted=fused is not None and bool(fused.weights),
         facts={} if fused is None else fused.evidence,
         firsts=Counter(id for _, id in leaders),
+        fused_parts={} if fused is None else fused.parts,
+        weights={} if fused is None else fused.weights,
     )
 
 

@@ -59,3 +59,10 @@ def list_z_scores(ranks: Sequence[int | None], scores: Sequence[float | None], *
     if ended and last > 0:
         last = 0.0
     return z_scores([last if score is None else score for score in scores])
+
+
+def correlation(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return Pearson's correlation of two columns; 0 for fewer than four values, or equal ones."""
+    if len(first) < 4:
+        return 0.0
+    return math.fsum([a * b for a, b in zip(z_scores(first), z_scores(second), strict=True)]) / len(first)

@@ -27,7 +27,7 @@ from resift.pipeline.pipeline import Pipeline
 from resift.pipeline.scored_search import relevance_of
 from resift.pipeline.stages import AdaptiveDepth, Rerank, Shape
 from resift.protocols import Reranker
-from resift.ranking.adaptive_weights import AdaptiveWeights
+from resift.ranking import order_model
 from resift.ranking.boosts import check_boosts
 from resift.ranking.context import MAX_TOKENS
 from resift.ranking.fusion.methods import METHODS
@@ -331,7 +331,7 @@ class SearchService:
         """Return the ranking for a request, and the pipeline that made it if it was in time."""
         # Settings without a value are the same as none: the pipeline of the server.
         settings = body.settings if body.settings != SearchSettings() else None
-        depth = (settings.depth if settings else None) or AdaptiveWeights().max_depth
+        depth = (settings.depth if settings else None) or order_model.MAX_DEPTH
         texts = [each if isinstance(each, str) else each.text for each in body.documents or ()]
         windows, limit = count_windows([*texts, body.query]), self._server.options.limits.max_windows
         if windows > limit:

@@ -1,4 +1,4 @@
-"""Weighted fusion: z-scores over the pool, each list with its adaptive weight."""
+"""Weighted fusion: z-scores over the pool, each list with its learned weight."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resift import Hit
-from resift.ranking.adaptive_weights import CODE_DENSITY, AdaptiveWeights
 from resift.ranking.fusion.weighted import WeightedReranker, weighted
+from resift.ranking.order_model import CODE_DENSITY, MIN_CODE_DENSITY
 
 BOTH = ["lexical", "dense"]
 
@@ -38,15 +38,37 @@ def test_parts_add_up_and_the_weights_are_recorded():
 
 
 def test_vector_search_weighs_more_for_code():
-    """The first hit of vector search wins for code, but not for prose."""
+    """The more, the better its scores agree with those of keyword search; prose has a fixed weight."""
     code = "self.x[i] = f(a, b); return {k: v[0]} " * 9
     words = ranked("words", [("a", 9.0), ("b", 3.0), ("c", 2.0), ("d", 1.9)], code)
-    meaning = ranked("meaning", [("c", 0.9), ("a", 0.8), ("b", 0.45), ("d", 0.1)], code)
-    fused = weighted([words, meaning], retrieval_modes=BOTH)
-    assert fused.records[0].evidence[CODE_DENSITY] > AdaptiveWeights().min_code_density
-    assert fused[0].id == "c"
+    agreeing = ranked("meaning", [("a", 0.9), ("b", 0.4), ("c", 0.3), ("d", 0.1)], code)
+    contrary = ranked("meaning", [("d", 0.9), ("c", 0.4), ("b", 0.3), ("a", 0.1)], code)
+    fused = weighted([words, agreeing], retrieval_modes=BOTH)
+    assert fused.records[0].evidence[CODE_DENSITY] > MIN_CODE_DENSITY
     assert "signs of code" in fused.records[0].note
-    assert weighted([words, meaning], retrieval_modes=BOTH, code_density=0.1)[0].id == "a"
+    weights = [
+        weighted([words, other], retrieval_modes=BOTH, facts=facts).records[0].weights["meaning"]
+        for other, facts in ((agreeing, None), (contrary, None), (agreeing, {CODE_DENSITY: 0.1}))
+    ]
+    assert weights == pytest.approx([0.875, 0.45, 0.55], abs=0.05)
+
+
+RUSSIAN = "Этот код вернёт целочисленное представление даты для каждого каталога. " * 5
+
+
+def test_vectors_of_an_unknown_script_do_not_count():
+    """An English embedder leaves Russian to keyword search; a multilingual one counts as usual."""
+    words = ranked("words", [("a", 9.0), ("b", 3.0)], RUSSIAN)
+    meaning = ranked("meaning", [("c", 0.9), ("d", 0.8), ("b", 0.45), ("a", 0.1)], RUSSIAN)
+    lists = {"query": "дата каталога", "retrieval_modes": BOTH}
+    english = weighted([words, meaning], languages=["any", ("en",)], **lists)
+    assert [hit.id for hit in english] == ["a", "b", "c", "d"], "hits without keyword match keep an order"
+    assert "meaning weight 0: the model of meaning does not know this script" in english.records[0].note
+    for languages in ("any", ("en", "ru")):
+        fused = weighted([words, meaning], languages=["any", languages], **lists)
+        assert fused.records[0].weights["meaning"] == pytest.approx(0.55)
+    alone = weighted([[], meaning], languages=["any", ("en",)], **lists)
+    assert [hit.id for hit in alone] == ["c", "d", "b", "a"]
 
 
 scores = st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0, 3.0]), min_size=1, max_size=8)
@@ -157,7 +179,7 @@ def test_four_stores_with_different_scales_fuse():
     assert sum(fused.records[0].weights.values()) == pytest.approx(1)
 
 
-def test_custom_weights_multiply_the_adaptive_ones():
+def test_custom_weights_multiply_the_learned_ones():
     """A weight of 0 ignores a list, and a larger one changes the order."""
     assert order([WORDS, MEANING], retrieval_modes=BOTH, weights=[1, 0]) == order(
         [WORDS], retrieval_modes=["lexical"]

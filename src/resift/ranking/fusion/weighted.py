@@ -1,32 +1,35 @@
-"""Weighted fusion, the first stage of the default order: z-scores over the pool, with adaptive weights."""
+"""Weighted fusion, the first stage of the default order: z-scores over the pool, with learned weights."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations, islice
 from typing import Literal, Unpack
 
-from resift.ranking.adaptive_weights import (
-    CODE_DENSITY,
-    MEAN_WORD_LENGTH,
-    AdaptiveWeights,
-    describe_weights,
-    list_weights,
-    text_evidence,
-)
 from resift.ranking.fusion.lists import (
     ListOptions,
     RankedList,
     Rankings,
     fuse_values,
+    list_names,
     prepare_lists,
     unique_labels,
 )
-from resift.ranking.scaling import list_z_scores
-from resift.types import FusedHits, Hit
+from resift.ranking.order_model import (
+    CODE_AGREEMENT,
+    CODE_DENSITY,
+    OTHER_LANGUAGE,
+    OrderModel,
+    code_share,
+    default_model,
+    language_fit,
+    text_facts,
+)
+from resift.ranking.scaling import correlation, list_z_scores
+from resift.types import FusedHits, Hit, Languages
 from resift.types.trace import RETRIEVAL_MODES
-from resift.validation import Options, check_k, check_list, option
+from resift.validation import Options, check_k, check_list, check_number, option
 
 NAME = "weighted"
 
@@ -34,52 +37,65 @@ MAX_SCALE_RATIO = 20
 """Lists of one retrieval mode whose best scores differ by a larger factor have different scales."""
 
 TEXTS_PER_LIST = 10
-"""How many of the first texts of each list are read to distinguish prose from code."""
+"""How many of the first texts of each list are read for the facts about the texts."""
 
-_DEFAULTS = AdaptiveWeights()  # made once: every construction checks its numbers
+MIN_FIT = 0.001
+"""Weight of a list whose model does not know the script: it only orders hits that no other list has."""
+
+USUAL_AGREEMENT = 0.1
+"""Correlation of keyword and vector search that leaves their weights unchanged."""
 
 
 def weighted(
     rankings: Rankings,
     *,
     k: int | None = None,
+    query: str = "",
     retrieval_modes: Sequence[str] = (),
-    adaptive_weights: AdaptiveWeights | None = None,
-    code_density: float | None = None,
-    mean_word_length: float | None = None,
+    languages: Sequence[Languages] = (),
+    dense_weight: float | None = None,
+    model: OrderModel | None = None,
+    facts: Mapping[str, float] | None = None,
     **options: Unpack[ListOptions],
 ) -> FusedHits:
     """Fuse by the weighted mean of each list's z-scores over the pool.
 
-    The weight of a list depends on its retrieval mode (one per list) and on the kind of texts: on their
-    `code_density`, which is measured unless given. Their `mean_word_length` goes into the record for the
-    blend. Lists of the same retrieval mode that share no hit and have one score scale are parts of one
-    collection: their scores are compared directly, so the source that matches the query ranks first. Equal
-    lists count as one. `weights` are additional factors.
+    The learned weight of a list depends on its retrieval mode (one per list) and on facts about the
+    candidates, which are measured unless given; `dense_weight` replaces it. A list whose model was not
+    trained on the script of query and texts (`languages`, one per list) does not count. Lists of the same
+    retrieval mode that share no hit and have one score scale are parts of one collection: their scores are
+    compared directly, so the source that matches the query ranks first. Equal lists count as one. `weights`
+    are additional factors.
     """
-    rules = adaptive_weights or _DEFAULTS
     modes = [RETRIEVAL_MODES.get(mode, mode) for mode in retrieval_modes]
     prepared = prepare_lists(
         check_list(rankings, "rankings", "ranked lists"), retrieval_modes=modes, **options
     )
     lists = [ranked for ranked in prepared if ranked.hits]
-    if code_density is None or mean_word_length is None:
-        measured_density, measured_length = text_evidence(_first_texts(lists))
-        code_density = measured_density if code_density is None else code_density
-        mean_word_length = measured_length if mean_word_length is None else mean_word_length
-    values, weights = _weighted_values(lists, rules, code_density)
-    by_label = dict(zip(unique_labels([ranked.name for ranked in lists]), weights, strict=True))
-    evidence = {CODE_DENSITY: code_density}
-    if mean_word_length is not None:  # None: too little text to measure it
-        evidence[MEAN_WORD_LENGTH] = mean_word_length
-    return fuse_values(
+    known = dict(text_facts(_first_texts(lists), query) if facts is None else facts)
+    languages_by_name = dict(zip(list_names(rankings), languages, strict=True)) if languages else {}
+    fits = [language_fit(languages_by_name.get(ranked.name, "any"), known) for ranked in lists]
+    english_vectors = any(
+        languages_by_name.get(ranked.name) == ("en",) for ranked in lists if ranked.retrieval_mode == "dense"
+    )
+    values, weights, measured = _weighted_values(
         lists,
-        values,
-        name=NAME,
-        k=k,
-        weights=by_label,
-        evidence=evidence,
-        note=describe_weights(by_label, rules, code_density=code_density),
+        model or default_model(),
+        known if english_vectors else {**known, OTHER_LANGUAGE: 0.0},
+        fits=[max(MIN_FIT, fit) for fit in fits],
+        dense_weight=dense_weight,
+    )
+    labels = unique_labels([ranked.name for ranked in lists])
+    by_label = dict(zip(labels, weights, strict=True))
+    foreign = [label for label, fit in zip(labels, fits, strict=True) if not fit]
+    shown = {label: 0.0 if label in foreign else weight for label, weight in by_label.items()}
+    note = ", ".join(f"{label} weight {weight:.2g}" for label, weight in shown.items())
+    if foreign:
+        note += f": the model of {', '.join(foreign)} does not know this script"
+    elif code_share(known.get(CODE_DENSITY, 0.0)):
+        note += f": {known[CODE_DENSITY]:.2g} signs of code per word"
+    return fuse_values(
+        lists, values, name=NAME, k=k, weights=by_label, evidence={**known, **measured}, note=note
     )
 
 
@@ -91,19 +107,19 @@ class WeightedOptions(Options):
         "What makes two hits the same; by default the id.", default=None
     )
     dense_weight: float | None = option(
-        f"Weight of vector search next to keyword search; {AdaptiveWeights().dense_weight:g} by default.",
+        "Weight of vector search next to keyword search; learned by default.",
         default=None,
         min=0,
         max=1,
         aliases=["vectors"],
     )
+    dense_shift: float = option(
+        "Added to the learned weight of vector search; found by resift tune.", default=0.0, min=-1, max=1
+    )
 
 
 class WeightedReranker:
-    """Weighted fusion behind the Reranker protocol; a pipeline passes the retrieval mode of each list.
-
-    Set `code_density` and `mean_word_length` if they are known without the texts.
-    """
+    """Weighted fusion behind the Reranker protocol; a pipeline passes query, modes and languages."""
 
     name = NAME
     requires: tuple[str, ...] = ()
@@ -113,14 +129,13 @@ class WeightedReranker:
         self,
         *,
         dense_weight: float | None = None,
-        adaptive_weights: AdaptiveWeights | None = None,
+        dense_shift: float = 0.0,
+        model: OrderModel | None = None,
         **options: Unpack[ListOptions],
     ) -> None:
-        rules = adaptive_weights or _DEFAULTS
-        self.adaptive_weights = rules if dense_weight is None else replace(rules, dense_weight=dense_weight)
+        self.dense_weight = dense_weight
+        self.model = (model or default_model()).shifted(dense=check_number(dense_shift, "dense_shift"))
         self.options = options
-        self.code_density: float | None = None
-        self.mean_word_length: float | None = None
 
     async def fuse(
         self,
@@ -129,25 +144,31 @@ class WeightedReranker:
         k: int,
         query: str | None = None,
         retrieval_modes: Sequence[str] = (),
+        languages: Sequence[Languages] = (),
     ) -> FusedHits:
-        """Return the best k of the fused lists; the query is not used."""
+        """Return the best k of the fused lists."""
         return weighted(
             per_store,
             k=check_k(k),
+            query=query or "",
             retrieval_modes=retrieval_modes,
-            adaptive_weights=self.adaptive_weights,
-            code_density=self.code_density,
-            mean_word_length=self.mean_word_length,
+            languages=languages,
+            dense_weight=self.dense_weight,
+            model=self.model,
             **self.options,
         )
 
 
 def _weighted_values(
-    lists: Sequence[RankedList], rules: AdaptiveWeights, code_density: float
-) -> tuple[list[list[float]], list[float]]:
-    """Return per list the weighted z-score of each of its hits, and the weight of the list."""
+    lists: Sequence[RankedList],
+    model: OrderModel,
+    facts: Mapping[str, float],
+    *,
+    fits: Sequence[float],
+    dense_weight: float | None,
+) -> tuple[list[list[float]], list[float], dict[str, float]]:
+    """Return per list the weighted z-scores of its hits, the weight of each list, and facts about lists."""
     groups = _group_lists(lists)
-    group_weights = list_weights([group.retrieval_mode for group in groups], rules, code_density=code_density)
     values: list[list[float]] = [[] for _ in lists]
     weights = [0.0] * len(lists)
     pool_size = len(set().union(*[ranked.hits for ranked in lists]))
@@ -156,14 +177,47 @@ def _weighted_values(
         len(own[0].hits) if len(own) == 1 else len(set().union(*[ranked.hits for ranked in own]))
         for own in members
     ]
-    for group, own, weight, length in zip(groups, members, group_weights, lengths, strict=True):
+    columns = []
+    for group, own, length in zip(groups, members, lengths, strict=True):
         # A keyword search that returned less than others has no further matches.
         exhausted = group.retrieval_mode == "lexical" and length < max(lengths)
-        z_scores = _z_scores(own, pool_size, exhausted=exhausted)
+        columns.append(_z_scores(own, pool_size, exhausted=exhausted))
+    modes = [group.retrieval_mode for group in groups]
+    measured = _list_facts(modes, members, columns, facts.get(CODE_DENSITY, 0.0))
+    group_weights = model.list_weights(
+        modes,
+        {**facts, **measured},
+        fits=[max(fits[i] for i in group.copies) for group in groups],
+        dense_weight=dense_weight,
+    )
+    for group, weight, z_scores in zip(groups, group_weights, columns, strict=True):
         for (i, copies), column in zip(group.copies.items(), z_scores, strict=True):
             weights[i] = factor = lists[i].weight * weight / copies  # equal lists share one weight
             values[i] = [factor * value for value in column]
-    return values, weights
+    return values, weights, measured
+
+
+def _list_facts(
+    modes: Sequence[str],
+    members: Sequence[Sequence[RankedList]],
+    columns: Sequence[Sequence[Sequence[float]]],
+    code_density: float,
+) -> dict[str, float]:
+    """Return the agreement of vector search with keyword search about code: the correlation of z-scores.
+
+    It is measured for code alone, and relative to a usual correlation of 0.1. Vectors that do not agree at
+    all do not understand the code.
+    """
+    share = code_share(code_density)
+    if not share or "lexical" not in modes or "dense" not in modes:
+        return {}
+    values: dict[str, dict[str, float]] = {"lexical": {}, "dense": {}}
+    for mode, lists, z_scores in zip(modes, members, columns, strict=True):
+        for ranked, column in zip(lists, z_scores, strict=True):
+            values.get(mode, {}).update(zip(ranked.hits, column, strict=True))
+    ids = sorted(values["lexical"].keys() | values["dense"].keys())
+    agreement = correlation(*([values[mode].get(id, 0.0) for id in ids] for mode in ("lexical", "dense")))
+    return {CODE_AGREEMENT: share * (agreement - USUAL_AGREEMENT)}
 
 
 @dataclass(frozen=True, slots=True)

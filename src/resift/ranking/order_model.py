@@ -1,0 +1,288 @@
+"""The learned model of the default order: how much each list and the reranker count for one query.
+
+`default_order.json` has its coefficients and the collections they were fitted on. A weight is a base plus a
+few terms, each linear in one fact about the candidates of the query. The facts need no judgments and no model
+call. docs/how-it-works.md explains them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import resources
+
+from resift.errors import InputError
+from resift.ranking.scaling import mean_and_deviation
+from resift.text.languages import detect
+from resift.types import Languages
+
+CODE_DENSITY, MEAN_WORD_LENGTH, OTHER_LANGUAGE = "code_density", "mean_word_length", "other_language"
+CODE_AGREEMENT = "code_agreement"
+LEXICAL_AGREEMENT, DENSE_AGREEMENT = "lexical_agreement", "dense_agreement"
+"""Facts that set the weights; they are in `StageRecord.evidence`."""
+
+SCRIPT = "script "
+"""Prefix of the facts with the share of letters in a script, such as "script cyrillic"."""
+
+MIN_DEPTH, MAX_DEPTH = 6, 25
+"""Smallest and largest rerank depth."""
+
+DEPTH_CUTOFF_SIGMA = 4.0
+"""Hits this many standard deviations of the fused scores behind the first are not reranked."""
+
+MAX_PROSE_DENSITY, MIN_CODE_DENSITY = 0.11, 0.165
+"""Signs of code per word: prose has up to the first number, code at least the second."""
+
+MIN_REASON = 0.1
+"""Change of a weight from which a fact is a reason worth showing."""
+
+_FACT_NAMES = {
+    CODE_DENSITY: "code density", MEAN_WORD_LENGTH: "mean word length", OTHER_LANGUAGE: "another language",
+    CODE_AGREEMENT: "agreement of the lists", LEXICAL_AGREEMENT: "its agreement with keyword search",
+    DENSE_AGREEMENT: "its agreement with vector search",
+}  # fmt: skip
+
+MAX_CHARACTERS = 600  # read per text: enough to tell prose from code, and one language from another
+MAX_LETTERS = 200  # per text that is not ASCII: enough to tell its script
+MIN_WORDS = 30  # in all texts together; fewer say nothing about their kind
+_MIN_LETTERS = 4  # of a query, to decide its script
+_CODE_SIGNS = ("_", "=", ";", "{", "}", "()", "::", "->")
+# Markup around prose: tags, addresses, entities, people (`@ana_m`), topics (`#good_day`), and rulers.
+_MARKUP = re.compile(
+    r"</?[A-Za-z][^<>]*>|https?://\S+|&#?\w{1,8};|(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)+"
+    r"|(?<![\w@#])[@#]\w[\w.]*+|={4,}|_{4,}"
+)
+_MARKUP_SIGNS = ("<", "&", "@", "#", "://", "====", "____")
+_ENGLISH = frozenset(b"a and for i in is it of that the to with you".split())
+_MIN_ENGLISH_SHARE = 0.1  # of the words; English text has a sixth to a third, related languages a twentieth
+_MIN_ENGLISH_WORDS = 4  # different ones: `a`, `i` and `in` are also Italian words and names in formulas
+# ASCII in lower case, with a space for each character that is no letter.
+_LETTERS = bytes(ord(chr(i).lower()) if chr(i).isalpha() else 0x20 for i in range(128)).ljust(256)
+
+# First code point of each block and its script. Scripts that are missing count as "other".
+_BLOCKS = (
+    (0x0000, "latin"), (0x0370, "greek"), (0x0400, "cyrillic"), (0x0530, "other"), (0x0590, "hebrew"),
+    (0x0600, "arabic"), (0x0700, "other"), (0x0750, "arabic"), (0x0780, "other"), (0x08A0, "arabic"),
+    (0x0900, "devanagari"), (0x0980, "other"), (0x0E00, "thai"), (0x0E80, "other"), (0x1100, "hangul"),
+    (0x1200, "other"), (0x1E00, "latin"), (0x1F00, "greek"), (0x2000, "other"), (0x2C60, "latin"),
+    (0x2C80, "other"), (0x3040, "kana"), (0x3100, "other"), (0x3130, "hangul"), (0x3190, "other"),
+    (0x3400, "han"), (0xA000, "other"), (0xAC00, "hangul"), (0xD7B0, "other"), (0xF900, "han"),
+    (0xFB00, "latin"), (0xFB1D, "hebrew"), (0xFB50, "arabic"), (0xFE00, "other"), (0xFE70, "arabic"),
+    (0xFF00, "latin"), (0xFF66, "kana"), (0xFFA0, "other"),
+)  # fmt: skip
+_STARTS = [start for start, _ in _BLOCKS]
+# Scripts of languages that are not written in Latin letters; a model for other codes knows Latin letters.
+_SCRIPTS: Mapping[str, tuple[str, ...]] = {
+    "zh": ("han",), "ja": ("han", "kana"), "ko": ("hangul",), "th": ("thai",), "el": ("greek",),
+    "he": ("hebrew",), "hi": ("devanagari",), "mr": ("devanagari",), "ne": ("devanagari",),
+    "ar": ("arabic",), "fa": ("arabic",), "ur": ("arabic",),
+    "ru": ("cyrillic",), "uk": ("cyrillic",), "bg": ("cyrillic",), "sr": ("cyrillic",), "mk": ("cyrillic",),
+    "be": ("cyrillic",), "kk": ("cyrillic",),
+    **dict.fromkeys(("hy", "ka", "ta", "te", "bn", "gu", "kn", "ml", "pa", "si", "km", "lo"), ("other",)),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One term of a weight: coefficient × (value − center) / scale, with the value limited to a range."""
+
+    fact: str
+    coefficient: float
+    center: float
+    scale: float
+    low: float
+    high: float
+
+    def value(self, facts: Mapping[str, float]) -> float:
+        """Return the contribution to the weight; 0 for a fact that is not known."""
+        known = facts.get(self.fact)
+        if known is None or not math.isfinite(known):
+            return 0.0
+        return self.coefficient * (min(self.high, max(self.low, known)) - self.center) / self.scale
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A weight between 0 and 1: a base and some terms, added up."""
+
+    base: float
+    terms: tuple[Term, ...] = ()
+
+    def __call__(self, facts: Mapping[str, float], shift: float = 0.0) -> float:
+        """Return the weight for these facts."""
+        total = math.fsum([self.base, shift, *(term.value(facts) for term in self.terms)])
+        return min(1.0, max(0.0, total))
+
+    def main_reason(self, facts: Mapping[str, float]) -> str:
+        """Return the fact that moves the weight most, in words; empty if none moves it much."""
+        values = [(abs(value := term.value(facts)), term.fact, value) for term in self.terms]
+        size, fact, value = max(values, default=(0.0, "", 0.0))
+        if size < MIN_REASON:
+            return ""
+        return f"{'more' if value > 0 else 'less'} because of {_FACT_NAMES[fact]} {facts[fact]:.2g}"
+
+
+@dataclass(frozen=True, slots=True)
+class OrderModel:
+    """The model of the default order, as read from `default_order.json`.
+
+    `dense_shift` and `reranker_shift` are added to the two weights; `resift tune` learns them from judged
+    queries of a collection.
+    """
+
+    dense: Weight
+    reranker: Weight
+    demotion: Weight
+    neighbors: float
+    trained: Mapping[str, object] = field(default_factory=dict, compare=False)
+    dense_shift: float = 0.0
+    reranker_shift: float = 0.0
+
+    def shifted(self, dense: float = 0.0, reranker: float = 0.0) -> OrderModel:
+        """Return the model with other shifts of its weights."""
+        for name, value in (("dense_shift", dense), ("reranker_shift", reranker)):
+            if not -1 <= value <= 1:
+                raise InputError(f"{name} is {value}; use a number from -1 to 1.")
+        return replace(self, dense_shift=dense, reranker_shift=reranker)
+
+    def list_weights(
+        self,
+        retrieval_modes: Sequence[str],
+        facts: Mapping[str, float],
+        *,
+        fits: Sequence[float] = (),
+        dense_weight: float | None = None,
+    ) -> list[float]:
+        """Return the weight of each list by its retrieval mode and language fit; they add up to 1.
+
+        `dense_weight` replaces the learned weight. Other modes than "lexical" and "dense" count like the mean
+        of the two. Without a list that fits, all count the same.
+        """
+        dense = self.dense(facts, self.dense_shift) if dense_weight is None else dense_weight
+        by_mode = {"dense": dense, "lexical": 1 - dense}
+        fits = fits or [1.0] * len(retrieval_modes)
+        weights = [by_mode.get(mode, 0.5) * fit for mode, fit in zip(retrieval_modes, fits, strict=True)]
+        total = math.fsum(weights)
+        return [weight / total if total else 1 / len(weights) for weight in weights]
+
+    def reranker_weight(self, facts: Mapping[str, float], languages: Languages = "any") -> tuple[float, str]:
+        """Return the weight of a reranker that was trained on these languages, and the main reason.
+
+        It is 0 for a script that the reranker does not know.
+        """
+        fit = language_fit(languages, facts)
+        if not fit:
+            return 0.0, "it does not know this script"
+        other = facts.get(OTHER_LANGUAGE, 0.0) if languages == ("en",) else 0.0
+        known = {**facts, OTHER_LANGUAGE: other}
+        return fit * self.reranker(known, self.reranker_shift), self.reranker.main_reason(known)
+
+
+@cache
+def default_model() -> OrderModel:
+    """Return the model that ships with this version."""
+    text = resources.files("resift.ranking").joinpath("default_order.json").read_text(encoding="utf-8")
+    return read_model(json.loads(text))
+
+
+def read_model(data: Mapping[str, object]) -> OrderModel:
+    """Return the model of plain data, as in `default_order.json`."""
+
+    def weight(name: str) -> Weight:
+        row: Mapping[str, object] = data[name]  # type: ignore[assignment]
+        terms = [Term(fact, *numbers) for fact, numbers in row.get("terms", {}).items()]  # type: ignore[attr-defined]
+        return Weight(float(row["base"]), tuple(terms))  # type: ignore[arg-type]
+
+    return OrderModel(
+        weight("dense"),
+        weight("reranker"),
+        weight("demotion"),
+        float(data["neighbors"]),  # type: ignore[arg-type]
+        data.get("trained", {}),  # type: ignore[arg-type]
+    )
+
+
+def rerank_depth(scores: Sequence[float], *, max_depth: int = MAX_DEPTH) -> int:
+    """Return how many of the fused hits, best first, are worth reranking.
+
+    Hits far behind the first would hardly reach the top, so a confident first stage needs little reranking.
+    """
+    if not scores:
+        return 0
+    threshold = scores[0] - DEPTH_CUTOFF_SIGMA * mean_and_deviation(scores)[1]
+    near = sum(score >= threshold for score in scores[:max_depth])
+    return min(len(scores), max_depth, max(MIN_DEPTH, near))
+
+
+def code_share(density: float) -> float:
+    """Return 0 for texts with the code density of prose, 1 for code, and values between for mixtures."""
+    return min(1.0, max(0.0, (density - MAX_PROSE_DENSITY) / (MIN_CODE_DENSITY - MAX_PROSE_DENSITY)))
+
+
+def text_facts(texts: Sequence[str], query: str = "") -> dict[str, float]:
+    """Return facts about the texts of a pool: code density, word length, language and scripts.
+
+    Less than 30 words give no code density and no word length. The scripts are those of the texts and of
+    the query: a script's share is the smaller one, and the rest counts as "other".
+    """
+    facts: dict[str, float] = {}
+    words: list[bytes] = []
+    count = signs = 0
+    letters: dict[str, int] = {}
+    for text in texts:
+        start = text[:MAX_CHARACTERS]
+        if any(sign in start for sign in _MARKUP_SIGNS):  # the pattern is slow, and most prose has no markup
+            start = _MARKUP.sub(" ", start)
+        count += len(start.split())
+        words += start.encode("ascii", "replace").translate(_LETTERS).split()
+        signs += sum(map(start.count, _CODE_SIGNS))
+        _count_scripts(start, letters)
+    shares = _shares(letters)
+    query_letters = _count_scripts(query, {})
+    if sum(query_letters.values()) >= _MIN_LETTERS:
+        asked = _shares(query_letters)
+        names = {**shares, **asked} if shares else ()
+        shares = {name: min(shares.get(name, 0.0), asked.get(name, 0.0)) for name in names} or asked
+    facts |= {f"{SCRIPT}{name}": share for name, share in sorted(shares.items())}
+    if count >= MIN_WORDS:
+        facts[CODE_DENSITY] = signs / count
+    if len(words) >= MIN_WORDS:
+        english = [word for word in words if word in _ENGLISH]
+        if len(english) >= _MIN_ENGLISH_SHARE * len(words) and len(set(english)) >= _MIN_ENGLISH_WORDS:
+            facts[MEAN_WORD_LENGTH] = sum(map(len, words)) / len(words)
+        else:
+            found = detect({word for text in texts for word in text[:MAX_CHARACTERS].lower().split()})
+            latin = found.get("latin")
+            facts[OTHER_LANGUAGE] = float(latin is not None and latin.sure and latin.language != "english")
+    return facts
+
+
+def _count_scripts(text: str, counts: dict[str, int]) -> dict[str, int]:
+    if text.isascii():
+        counts["latin"] = counts.get("latin", 0) + sum(map(len, text.split()))
+        return counts
+    for letter in text[:MAX_LETTERS]:
+        if letter.isalpha():
+            script = "latin" if letter < "\u0370" else _BLOCKS[bisect_right(_STARTS, ord(letter)) - 1][1]
+            counts[script] = counts.get(script, 0) + 1
+    return counts
+
+
+def _shares(counts: Mapping[str, int]) -> dict[str, float]:
+    total = sum(counts.values())
+    return {name: count / total for name, count in counts.items()} if total else {}
+
+
+def language_fit(languages: Languages, facts: Mapping[str, float]) -> float:
+    """Return 1 if a model knows the script of nearly all letters, 0 if it does not know half of them."""
+    shares = {name.removeprefix(SCRIPT): share for name, share in facts.items() if name.startswith(SCRIPT)}
+    if languages == "any" or not shares:
+        return 1.0
+    scripts = {script for code in languages for script in _SCRIPTS.get(code, ("latin",))}
+    known = math.fsum(shares.get(script, 0.0) for script in scripts)
+    return min(1.0, max(0.0, (known - 0.5) / 0.3))
