@@ -28,7 +28,7 @@ _BYTES_PER_TOKEN = 4
 
 
 class ProviderBilled(Event, name="provider_billed"):
-    """A provider scored documents; `cost_usd` is None without a known price.
+    """A provider scored documents; `cost_usd` has a value only if the price is known.
 
     `estimated` means that the answer had no usage, so that tokens or search units were estimated.
     """
