@@ -1,4 +1,12 @@
-"""Responses as the documentation of each system prints them, with three documents on travel."""
+"""Responses in the shapes of other systems, written by hand with three documents on travel.
+
+None was recorded from a running service. Checked against public material in November 2026: Elasticsearch
+(guide, "empty search"), Typesense (model of a hit in its generated clients), Pinecone (`query`: matches with
+id, score and values, and usage), Meilisearch (types of its JavaScript client), Algolia (guide, "understand
+the API response"; it shows no `score`). `test_clients.py` reads results that the clients of Qdrant, OpenAI,
+Chroma, Haystack and others make. Weaviate, Milvus, Pinecone records, Vespa, Azure and Solr are written from
+memory and not checked.
+"""
 
 from __future__ import annotations
 

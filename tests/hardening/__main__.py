@@ -58,6 +58,7 @@ ATTACKS = {
     "fan-out": Attack("fan_out:attack", 20_000, 64),
     "faults": Attack("faults:attack", 20, 1),
     "models": Attack("models:attack", 100, 66),
+    "tables": Attack("tables:attack", 200, 10),
     "kills": Attack("disks:attack_kills", 300, 2),
     "cuts": Attack("power:attack", 100, 4),
     "full disks": Attack("disks:attack_full_disks", 50, 3),

@@ -208,8 +208,8 @@ def chroma_collection(_folder: Path) -> Iterator[Opened]:
 class SearchServer(BaseHTTPRequestHandler):
     """Speaks the wire format of `_mapping` and `_search`; one switch per fault.
 
-    The shapes of mapping, body and answer are those of the reference pages of Elasticsearch 8 ("Get mapping
-    API", "Search API", "kNN search API") and OpenSearch 2 ("k-NN query"); no server ran here.
+    The answer of `_search` has the shape that the public guide of Elasticsearch shows. Mappings and the kNN
+    bodies of both engines are written from memory; no server ran here.
     """
 
     fault: ClassVar[str] = ""

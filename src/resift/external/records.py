@@ -20,6 +20,7 @@ import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from resift.errors import InputError
@@ -189,21 +190,25 @@ def _joined(parts: Sequence[Part]) -> RecordText:
     return RecordText(title, body, tuple(name for name, _ in parts))
 
 
+@lru_cache(maxsize=4096)
+def _text_rank(key: object) -> int | None:
+    """Return the position of a known name, a higher number for others, None for names that are never text."""
+    name = key.strip().casefold() if isinstance(key, str) else "id"
+    return None if name in _NEVER_TEXT else _KNOWN.get(name, len(_KNOWN))
+
+
 def _text_fields(record: JsonMapping, *, depth: int) -> list[Part]:
     ranked: list[tuple[int, str, str]] = []
     for key, value in record.items():
-        if value is None or not isinstance(key, str):
+        rank = _text_rank(key)
+        if rank is None or value is None:
             continue
-        name = key.strip().casefold()
-        if name in _NEVER_TEXT:
-            continue
-        rank = _KNOWN.get(name)
-        if rank is not None:
-            text = _value_text(value, depth)
-            if text.strip():
+        if rank < len(_KNOWN):
+            text = value if type(value) is str else _value_text(value, depth)
+            if text and not text.isspace():
                 ranked.append((rank, key, text))
-        elif isinstance(value, str) and name[:1] not in ("_", "@") and _has_words(value, _LONG_WORDS):
-            ranked.append((len(_KNOWN), key, value))
+        elif isinstance(value, str) and key.lstrip()[:1] not in ("_", "@") and _has_words(value, _LONG_WORDS):
+            ranked.append((rank, key, value))
     parts = [(key, text) for _, key, text in sorted(ranked)]
     if all(rank < len(TITLE_NAMES) for rank, _, _ in ranked) and depth < _MAX_DEPTH:
         parts += _nested_fields(record, depth=depth, titles=not parts)
@@ -218,7 +223,8 @@ def _nested_fields(record: JsonMapping, *, depth: int, titles: bool) -> list[Par
         for key in names:
             value = record.get(key)
             hidden = key.startswith(("_", "@")) and key != "_source"
-            if isinstance(value, Mapping) and not hidden and key.casefold() not in _KNOWN:
+            is_object = type(value) is dict or isinstance(value, Mapping)
+            if is_object and not hidden and key.casefold() not in _KNOWN:
                 inner = _text_fields(value, depth=depth + 1)
                 if titles or any(_leaf(name) not in TITLE_NAMES for name, _ in inner):
                     found += [(f"{key}.{name}", text) for name, text in inner]
@@ -282,5 +288,6 @@ def _has_words(text: str, min_words: int) -> bool:
     return False
 
 
+@lru_cache(maxsize=4096)
 def _leaf(name: str) -> str:
     return name.rpartition(".")[2].strip().casefold()
