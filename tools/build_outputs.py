@@ -31,14 +31,6 @@ SPACES = re.compile(r"(?<=\S) {2,}|[─-]{3,}")
 ANY_LINES = "…"
 CONSOLE_LATER: frozenset[str] = frozenset(
     {
-        "docs/guides/improve/measure.md",
-        "docs/guides/improve/tune.md",
-        "docs/guides/rank/local-rerankers.md",
-        "docs/guides/rank/model-files.md",
-        "docs/guides/run/bulk.md",
-        "docs/guides/run/command-line.md",
-        "docs/guides/run/pipeline-files.md",
-        "docs/guides/run/server.md",
         "docs/guides/understand/read-an-explanation.md",
     }
 )
