@@ -37,6 +37,11 @@ CONSOLE_LATER: frozenset[str] = frozenset(
 """Pages whose console blocks do not run yet."""
 
 
+# Some pages use the fake providers of tests/.
+ENVIRONMENT = {"PYTHONUTF8": "1", "COLUMNS": "100", "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}
+"""Variables of every page; RESIFT_HOME is its own folder, so that no earlier evaluation is found."""
+
+
 def program(text: str) -> str:
     """Return the page's program, each block at its own line, so that errors name the right one."""
     code = ""
@@ -75,8 +80,7 @@ def run(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
         stdin=subprocess.DEVNULL,
         check=False,
         timeout=180,
-        # Some pages use the fake providers of tests/.
-        env={**os.environ, "PYTHONUTF8": "1", "COLUMNS": "100", "NO_COLOR": "1", "PYTHONPATH": str(ROOT)},
+        env={**os.environ, **ENVIRONMENT, "RESIFT_HOME": str(folder / ".resift")},
     )
 
 

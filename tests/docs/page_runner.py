@@ -54,14 +54,13 @@ def run_page(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
 @cache
 def start_parent() -> subprocess.Popen[str]:
     """Start the process that forks for each page; it ends with this one."""
-    environment = {**os.environ, "PYTHONUTF8": "1", "COLUMNS": "100", "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.docs.page_runner"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        env=environment,
+        env={**os.environ, **build_outputs.ENVIRONMENT},
     )
     atexit.register(process.communicate)
     return process
@@ -91,6 +90,7 @@ def run_script(script: Path) -> None:
     """Run the script as the main program of this fork, and end the fork."""
     signal.alarm(TIMEOUT_S)
     os.chdir(script.parent)
+    os.environ["RESIFT_HOME"] = str(script.parent / ".resift")
     for number, name, mode in ((0, os.devnull, os.O_RDONLY), (1, "stdout.txt", 0), (2, "stderr.txt", 0)):
         opened = os.open(name, mode or os.O_WRONLY | os.O_CREAT)
         os.dup2(opened, number)
