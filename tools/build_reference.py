@@ -66,7 +66,7 @@ SECTIONS = {
         "resift.evaluation.recording",
         "resift.evaluation.recording",
         "resift.evaluation.tuning",
-        "resift.evaluation.report",
+        "resift.evaluation.html_report",
     ],
     "Telemetry": ["resift.events", "resift.telemetry"],
     "Explain": ["resift.explain"],

@@ -10,8 +10,8 @@ from html.parser import HTMLParser
 
 import pytest
 
+from resift.evaluation.html_report import _ticks, report
 from resift.evaluation.measures import Judge
-from resift.evaluation.report import _ticks, report
 from resift.evaluation.runner import Answer, Outcome, PathStep
 
 QRELS = {f"q{at}": {f"d{at}": 1, "d<b>": 2} for at in range(12)}

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from resift.errors import ResiftError
+from resift.evaluation.html_report import report
 from resift.evaluation.measures import Judge
-from resift.evaluation.report import report
 from resift.evaluation.runner import Answer, Outcome, PathStep
 from resift.types import Hit, Ranking, StageKind, StageRecord, Trace
 from tests.explain.payloads import PAYLOADS

@@ -103,7 +103,7 @@ RENAMED = {
     "resift.evaluation.significance": "resift.evaluation.measures",
     "resift.evaluation.running": "resift.evaluation.runner",
     "resift.evaluation.systems": "resift.evaluation.evaluated_systems",
-    "resift.evaluation.report_charts": "resift.evaluation.report",
+    "resift.evaluation.report_charts": "resift.evaluation.html_report",
     "resift.config.reference": "resift.config.sections",
     "resift.config.reading": "resift.config.settings",
     "resift.demo.demo_run": "resift.demo",
@@ -125,6 +125,7 @@ RENAMED = {
     "resift.evaluation.replay": "resift.evaluation.recording",
     "resift.server.options": "resift.server.server_options",
     "resift.server.dialects": "resift.server.api_dialects",
+    "resift.evaluation.report": "resift.evaluation.html_report",
 }
 """Old module path -> new module path. The longest entry that is a prefix of an import decides."""
 

@@ -352,7 +352,7 @@ def _measure_names(args: argparse.Namespace) -> Sequence[str]:
 
 def _write_report(args: argparse.Namespace, measured: Measurements) -> None:
     from resift._internal.files import atomic_write
-    from resift.evaluation.report import report
+    from resift.evaluation.html_report import report
 
     installed = {dist.name for dist in metadata.distributions()}
     packages = [name for name in ("resift", "numpy", "tokenizers", "ir-measures") if name in installed]
