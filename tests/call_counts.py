@@ -21,6 +21,7 @@ from resift._internal.sync import run_sync
 
 SOURCE = str(Path(resift.__file__).parent)
 MODEL_PACKAGES = ("models", "native")
+LEFT_OUT = "left out"
 
 
 @dataclass
@@ -75,24 +76,37 @@ class CallCounter:
         counts, code = self._counts, frame.f_code
         if counts is None or event != "call":
             return
-        name = self._names.get(code)
-        if name is None:
-            name = self._names[code] = self._function_name(code)
-        if name:
+        name = self._function_name(code)
+        if name and not self._is_inside(frame):
             counts.calls[name] = counts.calls.get(name, 0) + 1
 
     def _function_name(self, code: CodeType) -> str:
-        if not code.co_filename.startswith(SOURCE) or code.co_name.startswith("<"):
-            return ""
-        file = Path(code.co_filename).relative_to(SOURCE).as_posix()
-        return "" if file.partition("/")[0] in self._without else f"{file}:{code.co_qualname}"
+        """Return the name of a function; "" for code of other packages, of those left out, and of lambdas."""
+        name = self._names.get(code)
+        if name is None:
+            name = ""
+            if code.co_filename.startswith(SOURCE) and not code.co_name.startswith("<"):
+                file = Path(code.co_filename).relative_to(SOURCE).as_posix()
+                name = LEFT_OUT if file.partition("/")[0] in self._without else f"{file}:{code.co_qualname}"
+            self._names[code] = name
+        return "" if name == LEFT_OUT else name
+
+    def _is_inside(self, frame: FrameType) -> bool:
+        """Whether a function of a package that is left out called this one, directly or not."""
+        caller = frame.f_back
+        while caller is not None:
+            self._function_name(caller.f_code)
+            if self._names[caller.f_code] == LEFT_OUT:
+                return True
+            caller = caller.f_back
+        return False
 
 
 @contextmanager
 def watch_threads(*, without: Collection[str] = MODEL_PACKAGES) -> Iterator[CallCounter]:
     """Watch this thread, the loop of synchronous calls, and every thread that is started inside the block.
 
-    Functions in the packages `without` are not counted.
+    Functions in the packages `without` are not counted, nor are the functions that they call.
     """
     counter = CallCounter(without)
 

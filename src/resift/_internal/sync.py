@@ -45,7 +45,10 @@ def run_sync(coroutine: Coroutine[object, object, T]) -> T:
         finally:
             finished.set()
 
-    future = asyncio.run_coroutine_threadsafe(run(), _background_loop())
+    loop = _loop
+    if loop is None or _pid != os.getpid():  # read without the lock: once set, they stay
+        loop = _background_loop()
+    future = asyncio.run_coroutine_threadsafe(run(), loop)
     try:
         return future.result()
     except BaseException:

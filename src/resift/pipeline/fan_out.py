@@ -18,7 +18,7 @@ from resift.errors import InputError, ResiftError, RetrievalError, redact
 from resift.events import Event, Sink, emit, is_observed
 from resift.external.candidates import read_hits
 from resift.protocols import DocStore, GraphStore, VectorStore, declared_name, display_name
-from resift.stores.base import APPROXIMATE, is_approximate
+from resift.stores.base import APPROXIMATE
 from resift.stores.filters import matches, parse_filter
 from resift.stores.graph.cypher_guard import check_cypher_for
 from resift.types import RETRIEVAL_MODES, Hit, Languages, StageKind, StageRecord, Where, check_languages
@@ -242,7 +242,8 @@ async def fan_out(
     `lazy` lets stores load texts and metadata at their first use. `timeout_s` applies to stores without their
     own. A store that fails or is late does not affect the others. Raises RetrievalError if all of them fail.
     """
-    parse_filter(where)  # an invalid filter is an error of the caller, not a failure of every store
+    if where is not None:
+        parse_filter(where)  # an invalid filter is an error of the caller, not a failure of every store
     until = deadline or Deadline.never()
     limits = [until.sooner(timeout_s if ref.timeout_s is None else ref.timeout_s) for ref in refs]
     started = time.perf_counter()
@@ -280,7 +281,10 @@ async def _query_store(
         rows = await ref.search(query, k=k, where=where, lazy=lazy)
         notes: dict[str, str] = {}
         # A store may return more than k, or an id twice: fusion counts it once and notes it.
-        hits = read_hits(rows, source=ref.name, unique=False, flags=notes)[:k]
+        if isinstance(rows, list) and not set(map(type, rows)) - {Hit}:  # usually
+            hits = rows[:k]
+        else:
+            hits = read_hits(rows, source=ref.name, unique=False, flags=notes)[:k]
         if not {hit.source for hit in hits} <= {ref.name}:
             hits = [hit if hit.source == ref.name else replace(hit, source=ref.name) for hit in hits]
     except asyncio.CancelledError:
@@ -296,12 +300,13 @@ async def _query_store(
         ids=tuple([hit.id for hit in hits]),
         scores=tuple([hit.score for hit in hits]),
         source=ref.name,
-        note=APPROXIMATE if is_approximate(rows) else "",
+        note=APPROXIMATE if getattr(rows, "approximate", False) is True else "",
         notes=notes,
         retrieval_mode=RETRIEVAL_MODES.get(ref.kind, ref.kind),
         languages=store_languages(ref),
     )
-    _report(sink, ref, len(hits), started)
+    if is_observed(sink):
+        _report(sink, ref, len(hits), started)
     return StoreResult(ref, tuple(hits), record=record, warning=getattr(rows, "warning", ""))
 
 
@@ -322,7 +327,8 @@ def _failed(ref: StoreRef, exc: Exception, started: float, sink: Sink | None) ->
         # Frames without the message of the exception, which may quote a document.
         frames = "".join(traceback.format_tb(exc.__traceback__)).rstrip()
         log.debug("store %s failed at:\n%s", ref.name, frames)
-    _report(sink, ref, 0, started, status="failed", error=type(exc).__name__)
+    if is_observed(sink):
+        _report(sink, ref, 0, started, status="failed", error=type(exc).__name__)
     return StoreResult(ref, failure=reason)
 
 
@@ -335,8 +341,6 @@ def _report(
     status: str = "ok",
     error: str | None = None,
 ) -> None:
-    if not is_observed(sink):
-        return
     event = Transition(
         kind=ref.kind,
         store=ref.name,

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
@@ -21,7 +22,6 @@ from resift.pipeline.stages import Fuse, Gate, Rerank, Shape, is_breaker_closed
 from resift.protocols import Reranker, Scorer, ScoringStage, display_name, required_capabilities
 from resift.ranking.blend import nearest_neighbors
 from resift.ranking.context import PassageReader
-from resift.ranking.fusion.rerankers import is_built_in_fusion
 from resift.stores.base import DocumentLoadError
 from resift.stores.filters import list_conditions, parse_filter
 from resift.types import Ranking, StageKind, Where, cut_record
@@ -124,6 +124,7 @@ class Pipeline:
         self.stages = tuple(stage for _, stages in slots for stage in stages)
         # The declared kind of a stage, or that of the argument; never its display name.
         self._kinds = tuple(getattr(stage, "kind", kind) for kind, stages in slots for stage in stages)
+        self._names = tuple(map(display_name, self.stages))
         # Computed once: isinstance with a protocol is slow.
         self._use_neighbors = [
             stage for stage in self.stages if isinstance(stage, UsesNeighbors) and stage.uses_neighbors
@@ -188,7 +189,8 @@ class Pipeline:
         k = self.k if k is None else k
         check_k(k)
         check_query(query)
-        check_mapping(where, "where")
+        if where is not None:
+            check_mapping(where, "where")
         if section is not None:
             check_text(section, "section")
         for granted in (self.capabilities, capabilities):
@@ -211,7 +213,7 @@ class Pipeline:
         if k == 0:
             return pool.ranking()
         started = time.perf_counter()
-        with ambient_sink(self.sink):
+        with nullcontext() if self.sink is None else ambient_sink(self.sink):
             try:
                 done = await self._run(pool, seconds, lazy=True)
                 await load_hits(done.hits)
@@ -229,10 +231,10 @@ class Pipeline:
     async def _run(self, pool: Pool, seconds: float | None, *, lazy: bool) -> Pool:
         """Query the stores, run the stages and cut to k."""
         pool = await self._retrieve(pool, seconds, lazy=lazy)
-        for kind, stage in zip(self._kinds, self.stages, strict=True):
+        for kind, name, stage in zip(self._kinds, self._names, self.stages, strict=True):
             if stage in self._use_neighbors:
                 pool = await self.add_neighbors(pool)
-            pool = await _run_stage(stage, pool, kind)
+            pool = await _run_stage(stage, pool, kind, name)
         if len(pool.hits) > pool.k:
             record = cut_record([hit.id for hit in pool.hits], pool.k)
             pool = pool.reorder(pool.hits[: pool.k], *record, cut=pool.hits[pool.k :])
@@ -364,15 +366,14 @@ class Pipeline:
         return pipeline_from_config(config, **options)
 
 
-async def _run_stage(stage: Stage, pool: Pool, kind: StageKind) -> Pool:
+async def _run_stage(stage: Stage, pool: Pool, kind: StageKind, name: str) -> Pool:
     """Run one stage; if it fails or is late, the order stays and the pool is degraded."""
-    name = display_name(stage)
     started = time.perf_counter()
     # A stage is asked to stop a little before it is abandoned, so that partial results are not lost.
     stop = _reserve(pool.deadline, pool.deadline.timeout_s, STOP_S, STOP_SHARE)
     limited = pool if stop is pool.deadline else replace(pool, deadline=stop)
     # Subclasses are foreign: they may wait, and may break the contract.
-    own_fusion = type(stage) is Fuse and is_built_in_fusion(stage.reranker_for(pool))
+    own_fusion = type(stage) is Fuse and stage.is_built_in(pool)
     try:
         # Our own stages without I/O never wait, so they need no task that could be abandoned.
         if own_fusion or type(stage) in (Gate, Shape):

@@ -57,11 +57,6 @@ class SearchHits(list[Hit]):
         self.warning = warning
 
 
-def is_approximate(hits: Sequence[Hit]) -> bool:
-    """Return whether these hits come from an index that may miss some."""
-    return isinstance(hits, SearchHits) and hits.approximate
-
-
 # Input of stores
 
 
@@ -93,7 +88,8 @@ def read_ids(ids: Iterable[str | int]) -> list[str]:
 
 def is_empty_search(query: str, k: int, where: Where | None = None) -> bool:
     """Return whether the result is empty without searching; raises InputError for invalid arguments."""
-    parse_filter(where)
+    if where is not None:
+        parse_filter(where)
     text = check_query(query, allow_empty=True)
     return check_k(k) == 0 or not text.strip()
 

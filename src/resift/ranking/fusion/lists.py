@@ -74,8 +74,8 @@ def prepare_lists(
 ) -> list[RankedList]:
     """Check the lists and sort them by declared source; lists of weight 0 are dropped."""
     names = list_names(rankings)
-    factors = check_weights(weights, names)
-    key_of = key_function(identity)
+    factors = [1.0] * len(names) if weights is None else check_weights(weights, names)
+    key_of = None if identity == "id" else key_function(identity)
     lists = [
         _ranked_list(name, hits, factor, key_of, mode)
         for name, hits, factor, mode in zip(
@@ -83,7 +83,7 @@ def prepare_lists(
         )
         if factor > 0
     ]
-    return declared_order(lists, [ranked.name for ranked in lists], sources)
+    return declared_order(lists, [ranked.name for ranked in lists], sources) if sources else lists
 
 
 def declared_order(lists: list[T], names: Sequence[str], sources: Sequence[str] | None) -> list[T]:

@@ -48,7 +48,7 @@ class DatabaseFile:
         self._lock = threading.Lock()
         self._idle: list[Connection] = []
         self._pool_number = 0  # connections of an earlier pool are closed when they come back
-        self._closed = False
+        self.closed = False
         after_fork(self)
         with self.translate_errors():
             self._create_or_check(facts)
@@ -71,7 +71,7 @@ class DatabaseFile:
     @contextlib.contextmanager
     def reading_again(self) -> Iterator[Connection]:
         """Lend a connection for reads, even after `close`: hits outlive their store."""
-        if not self._closed:
+        if not self.closed:
             with self.reading() as connection:
                 yield connection
             return
@@ -116,12 +116,12 @@ class DatabaseFile:
 
     def require_open(self) -> None:
         """Raise StoreError after `close`."""
-        if self._closed:
+        if self.closed:
             raise StoreError(f"{self.path} is closed; open a new store.", store=self.name)
 
     def close(self) -> None:
         """Close the idle connections now, and those in use when they come back."""
-        was_closed, self._closed = self._closed, True
+        was_closed, self.closed = self.closed, True
         with self._lock:
             idle, self._idle = self._idle, []
             self._pool_number += 1
@@ -157,7 +157,8 @@ class DatabaseFile:
     @contextlib.contextmanager
     def _lend(self) -> Iterator[Connection]:
         with self.translate_errors():
-            self.require_open()
+            if self.closed:
+                self.require_open()
             connection: Connection | None = None
             with self._lock:
                 pool_number = self._pool_number

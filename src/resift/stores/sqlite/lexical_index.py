@@ -376,6 +376,7 @@ class LexicalView:
     def __init__(self, rows: RowList, model: BM25) -> None:
         self.rows = rows
         self._model = model
+        self._np = _numpy()
         self._postings: OrderedDict[Word, WeightedPostings] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
@@ -387,7 +388,7 @@ class LexicalView:
         if not self.rows.blocks or not words:
             return []
         postings = [self._load(connection, word) for word in words]
-        np = _numpy()
+        np = self._np
         if np is None:
             return self._search_without_numpy(postings, k, allowed)
         scores = np.zeros(len(self.rows.lengths))
@@ -438,7 +439,7 @@ class LexicalView:
 
     def _weigh(self, occurrences: Occurrences) -> WeightedPostings:
         """Return the BM25 weights of a word. Deleted rows are skipped."""
-        np, rows, model = _numpy(), self.rows, self._model
+        np, rows, model = self._np, self.rows, self._model
         mean_length = rows.file.mean_length
         if np is None:
             pairs = [(rows.find_slot(row), count) for row, count in zip(*occurrences, strict=True)]

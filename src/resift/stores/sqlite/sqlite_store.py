@@ -356,7 +356,7 @@ class SQLiteStore:
         """Search by keywords (BM25). `lazy` hits decode their text and metadata on first use."""
         if is_empty_search(query, k, where):
             return []
-        tests = parse_filter(where)
+        tests = [] if where is None else parse_filter(where)
 
         def work(connection: Connection) -> list[Hit]:
             with self._lock:
@@ -365,7 +365,7 @@ class SQLiteStore:
                 if view is None or view.rows is not rows:
                     view = self._lexical = LexicalView(rows, self._model)
             words = self._analyzer.query_words(query, languages=rows.file.languages)
-            matches = view.search(connection, words, k, find_rows(connection, tests))
+            matches = view.search(connection, words, k, find_rows(connection, tests) if tests else None)
             if lazy and not tests:
                 return self._lazy_hits(connection, rows, matches, k, source)
             return self._load_hits(connection, matches, k, tests, source)
@@ -385,16 +385,18 @@ class SQLiteStore:
         """Search by the cosine to the query's vector."""
         if is_empty_search(query, k, where):
             return []
-        tests = parse_filter(where)
+        tests = [] if where is None else parse_filter(where)
         vector = (await embed_texts(embedder, [query], kind="query", store=self.name))[0]
-        user = FileUser(self.path, self.name, embedder_name(embedder))
+        name = embedder_name(embedder)
 
         def work(connection: Connection) -> list[Hit]:
             with self._lock:
                 rows = self._rows.load(connection)
-                user.check_embedder(rows.file, dimension=len(vector))
+                if (rows.file.embedder, rows.file.dimension) != (name, len(vector)):
+                    user = FileUser(self.path, self.name, name)
+                    user.check_embedder(rows.file, dimension=len(vector))
                 view = self._vectors.view(connection, rows)
-            neighbors = view.search(connection, vector, k, find_rows(connection, tests))
+            neighbors = view.search(connection, vector, k, find_rows(connection, tests) if tests else None)
             if lazy and not tests:
                 hits = self._lazy_hits(connection, rows, neighbors.matches, k, source)
             else:
@@ -415,7 +417,8 @@ class SQLiteStore:
         # The texts that a search most likely uses.
         documents.read(connection, {*ids[:_FIRST_TEXTS], *[ids[i] for i in empty]})
         hits = lazy_hits(ids, [-score for score, _, _ in best], documents, source=source)
-        load_now([hits[i] for i in empty])  # fusion takes the text of a hit without one from another list
+        if empty:  # fusion takes the text of a hit without one from another list
+            load_now([hits[i] for i in empty])
         with self._lock:
             self._unread.add(documents)
         return hits
@@ -562,7 +565,8 @@ class SQLiteStore:
         return await self._run(self._writer, write)
 
     async def _run(self, workers: Workers, work: Callable[[], T]) -> T:
-        self._file.require_open()
+        if self._file.closed:
+            self._file.require_open()
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return await workers.run(work)
