@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.harness import option_parser, report
 from resift.ranking import gate, shape
 from resift.ranking.fusion import fuse
-from resift.types import Hit, Ranking, StageKind, record_of, with_scores
+from resift.types import Hit, Ranking, StageKind, make_record, with_scores
 
 SIZE, DEPTH, K, ROUNDS = 200, 20, 10, 200
 VOCABULARY = [f"word{number}" for number in range(2000)]
@@ -54,7 +54,7 @@ def reranked(ranking: Ranking) -> Ranking:
     top = sorted(ranking[:DEPTH], key=lambda hit: hit.id)
     scores = [*(5.0 - place for place in range(len(top))), *(None for _ in ranking[DEPTH:])]
     hits = with_scores([*top, *ranking[DEPTH:]], scores)
-    record = record_of(StageKind.RERANK, "rerank", hits, scored=True, source="cross-encoder")
+    record = make_record(StageKind.RERANK, "rerank", hits, scored=True, source="cross-encoder")
     record = replace(record, score_scale="logit", languages=("en",))
     return Ranking(tuple(hits), trace=ranking.trace.then(record))
 

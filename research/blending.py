@@ -27,7 +27,7 @@ from resift.ranking.blend import ABOVE, USUAL_SPREAD
 from resift.ranking.evidence import evidence
 from resift.ranking.evidence import first_stage_values
 from resift.ranking.blend import pulls
-from resift.types import Hit, Ranking, StageKind, record_of, rescored
+from resift.types import Hit, Ranking, StageKind, make_record, rescored
 
 TUNED = ("scifact.test", "nfcorpus.test", "cranfield.test")
 OTHERS = ("chunkeval-multisource.test", "demo.test")
@@ -82,7 +82,7 @@ def reranked(row, ranking: Ranking) -> Ranking:
     top = sorted(ranking[:DEPTH], key=lambda hit: (-row["ce"][hit.id], hit.id))
     scores = [*(row["ce"][hit.id] for hit in top), *(None for _ in ranking[DEPTH:])]
     hits = rescored([*top, *ranking[DEPTH:]], scores)
-    record = record_of(StageKind.RERANK, "rerank", hits, scored=True, source="cross-encoder")
+    record = make_record(StageKind.RERANK, "rerank", hits, scored=True, source="cross-encoder")
     return Ranking(tuple(hits), trace=ranking.trace.then(record))
 
 

@@ -38,7 +38,7 @@ from resift.models.tokenizer import split_windows
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.retrieval.fan_out import fan_out
 from resift.shape import blend
-from resift.types import Hit, Ranking, StageKind, Trace, record_of, rescored
+from resift.types import Hit, Ranking, StageKind, Trace, make_record, rescored
 
 SOURCE = "chunkeval-multisource"
 DEPTH = 14
@@ -117,7 +117,7 @@ def order(row: dict[str, Any], scores: dict[str, float]) -> list[str]:
     read = sorted((hit for hit in fused if hit.id in scores), key=lambda hit: (-scores[hit.id], hit.id))
     rest = [hit for hit in fused if hit.id not in scores]
     hits = rescored([*read, *rest], [*(scores[hit.id] for hit in read), *(None for _ in rest)])
-    judged = record_of(StageKind.RERANK, "rerank", hits, scored=True, source="cross-encoder")
+    judged = make_record(StageKind.RERANK, "rerank", hits, scored=True, source="cross-encoder")
     return blend(Ranking(tuple(hits), trace=Trace(fused.records).then(judged))).ids[:10]
 
 

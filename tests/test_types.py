@@ -347,7 +347,7 @@ def test_replay_is_the_order_of_the_last_record():
 def test_a_cut_keeps_what_it_leaves_out():
     """Nothing is lost: the record has everybody, and how many went on."""
     (record,) = cut_record(("a", "b"), 1)
-    assert (record.order, record.left_out, record.note) == (("a",), ("b",), "k=1")
+    assert (record.order, record.dropped, record.note) == (("a",), ("b",), "k=1")
     assert cut_record(("a", "b"), 2) == ()
     assert cut_record(("a",), 0, note="floor 0.2")[0].note == "floor 0.2"
 

@@ -133,7 +133,7 @@ def test_a_short_ranking_shows_all_it_has():
 def test_the_better_place_of_an_id_that_is_listed_twice_counts():
     """Places start at 0; lists of strangers may repeat an id."""
     record = StageRecord(kind=StageKind.RETRIEVE, name="retrieve", ids=("a", "b", "a"))
-    assert record.places() == {"a": 0, "b": 1}
+    assert record.positions() == {"a": 0, "b": 1}
 
 
 def test_what_is_cut_before_any_order_keeps_the_place_of_its_list():

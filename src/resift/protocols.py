@@ -207,10 +207,6 @@ def required_capabilities(part: object) -> tuple[str, ...]:
     return (required,) if isinstance(required, str) else tuple(required)
 
 
-own_name, name_of, needs_of = declared_name, display_name, required_capabilities  # OLD NAMES: remove
-OfModel = HasModelName  # OLD NAME: remove
-
-
 def describe_scorer(scorer: object) -> ScorerInfo:
     """Return the description (`info`) of a scorer; without one, an unknown scale and any language."""
     info = getattr(scorer, "info", None)

@@ -10,7 +10,7 @@ from resift.config import inspect_yaml, load_yaml, pipeline_from_yaml
 from resift.errors import CapabilityError, ConfigError
 from resift.pipeline import Pipeline, Rerank
 from resift.pipeline.stages import Gate
-from resift.protocols import name_of
+from resift.protocols import display_name
 from resift.ranking.shape import Blend, Precedence, ShapePolicy
 
 STORE = "stores: [{name: docs, kind: sqlite, path: docs.db}]\n"
@@ -157,11 +157,11 @@ rerank:
 def test_guard_is_on_with_a_reranker_unless_switched_off(build):
     """Reranking comes with blend and do-no-harm; each can be switched off."""
     plain = build(STORE + "rerank: {kind: semantic-bm25}\n")
-    assert [name_of(stage) for stage in plain.stages] == ["fuse", "rerank", "guard"]
+    assert [display_name(stage) for stage in plain.stages] == ["fuse", "rerank", "guard"]
     assert plain.stages[-1].policy == ShapePolicy()
     off = build(STORE + "rerank: {kind: semantic-bm25}\nguard: {blend: false, do_no_harm: false}\n")
     assert (off.stages[-1].policy.blend, off.stages[-1].policy.guard) == (None, None)
-    assert [name_of(stage) for stage in build(STORE).stages] == ["fuse"]
+    assert [display_name(stage) for stage in build(STORE).stages] == ["fuse"]
 
 
 def test_every_stage_of_the_flow_from_one_file(build):
@@ -186,7 +186,7 @@ shape:
   recovery: {limit: 2, values: [B], survivors: {risk_market: {PDF: 1}}}
 """
     )
-    assert [name_of(stage) for stage in pipe.stages] == ["fuse", "gate", "rerank", "shape"]
+    assert [display_name(stage) for stage in pipe.stages] == ["fuse", "gate", "rerank", "shape"]
     policy = pipe.stages[-1].policy
     assert policy.precedence == Precedence(order=("USER", "PDF"), margin=0.02, scales={"semantic-bm25": 0.5})
     assert (policy.blend, policy.fold, policy.mmr) == (Blend(weight=0.5, method="rank"), 1, 0.9)

@@ -10,7 +10,7 @@ from resift.pipeline.stages import Shape
 from resift.ranking.fusion import fuse
 from resift.rerankers.rescore import rescore
 from resift.testing import FakeStore
-from resift.types import Hit, Ranking, Scores, StageKind, Trace, record_of
+from resift.types import Hit, Ranking, Scores, StageKind, Trace, make_record
 
 
 class Wise:
@@ -59,7 +59,7 @@ def hostile() -> Ranking:
     """Return a ranking whose ids, texts, sources and notes try to break out of markup."""
     hits = [Hit(bad, bad, 1.0 / (at + 1), bad) for at, bad in enumerate(HOSTILE)]
     records = [
-        record_of(StageKind.RETRIEVE, bad, hits, scored=True, source=bad, notes=dict.fromkeys(HOSTILE, bad))
+        make_record(StageKind.RETRIEVE, bad, hits, scored=True, source=bad, notes=dict.fromkeys(HOSTILE, bad))
         for bad in HOSTILE
     ]
     return Ranking(
@@ -68,5 +68,7 @@ def hostile() -> Ranking:
         degraded=True,
         reason=HOSTILE[0],
         failures={HOSTILE[1]: HOSTILE[2]},
-        trace=Trace((*records, record_of(StageKind.SHAPE, HOSTILE[0], hits[:4], hits[4:], note=HOSTILE[1]))),
+        trace=Trace(
+            (*records, make_record(StageKind.SHAPE, HOSTILE[0], hits[:4], hits[4:], note=HOSTILE[1]))
+        ),
     )

@@ -9,7 +9,7 @@ import pytest
 
 from resift.explain.flow import find_move, make_layout, read_flow
 from resift.explain.reasons import ordinal
-from resift.types import Hit, Ranking, StageKind, StageRecord, Trace, record_of
+from resift.types import Hit, Ranking, StageKind, StageRecord, Trace, make_record
 from tests.explain.rankings import blended, fused_and_reranked
 
 
@@ -56,15 +56,15 @@ def test_an_unmoved_hit_of_one_list_names_the_list():
 
 def test_stages_that_change_nothing_share_a_column():
     hits = (Hit("a", score=1.0), Hit("b", score=1.0))
-    fused = record_of(StageKind.FUSE, "rrf", hits, scored=True)
-    ranking = Ranking(hits, trace=Trace((fused, record_of(StageKind.GUARD, "guard", hits))))
+    fused = make_record(StageKind.FUSE, "rrf", hits, scored=True)
+    ranking = Ranking(hits, trace=Trace((fused, make_record(StageKind.GUARD, "guard", hits))))
     assert [column.label for column in read_flow(ranking).columns] == ["rrf, guard"]
 
 
 def test_a_final_column_is_added_if_the_trace_ends_with_another_order():
     """A ranking whose last record is not its order still ends in its true order."""
     hits = (Hit("b"), Hit("a"))
-    flow = read_flow(Ranking(hits, trace=Trace((record_of(StageKind.SHAPE, "x", hits[::-1]),))))
+    flow = read_flow(Ranking(hits, trace=Trace((make_record(StageKind.SHAPE, "x", hits[::-1]),))))
     assert [column.label for column in flow.columns] == ["x", "final"]
     assert [path.places[flow.columns[-1].key].rank for path in flow.kept] == [1, 2]
 
@@ -118,13 +118,13 @@ def test_the_deciding_part_of_the_score_comes_first():
 
 
 def test_why_of_all_hits_is_why_of_each():
-    merged = record_of(StageKind.SHAPE, "fold", [Hit("a"), Hit("b")])
+    merged = make_record(StageKind.SHAPE, "fold", [Hit("a"), Hit("b")])
     folded = Ranking(
         (Hit("a"), Hit("b")),
         unscored=("b",),
         trace=Trace(
             (
-                record_of(StageKind.RETRIEVE, "retrieve", [Hit("c"), Hit("a"), Hit("a")], source="x"),
+                make_record(StageKind.RETRIEVE, "retrieve", [Hit("c"), Hit("a"), Hit("a")], source="x"),
                 replace(merged, merged={"c": "a"}),
             )
         ),

@@ -13,7 +13,7 @@ import pytest
 from fake_stores import Answers
 
 from resift.pipeline import Pipeline
-from resift.protocols import name_of
+from resift.protocols import display_name
 from resift.stores import MemoryStore, SQLiteStore
 from tests.stores.factories import HashingEmbedder
 
@@ -48,7 +48,7 @@ def test_default_finds_by_words_and_meaning_and_reranks(tmp_path):
         ("doc", "SQLiteStore"),
         ("vector", "SQLiteStore"),
     ]
-    assert [name_of(stage) for stage in pipe.stages] == ["fuse", "rerank", "guard"]
+    assert [display_name(stage) for stage in pipe.stages] == ["fuse", "rerank", "guard"]
     assert first.ids[0] == "quantum"
     assert first.tier == "cross-encoder"
     assert first.replay() == first.ids

@@ -198,7 +198,7 @@ def test_the_end_points_are_exact(hits):
     """Weight 1 sorts by the reranker's scores; weight 0 by the fused ranks."""
     (said,), (rrf,) = hits.trace.of(StageKind.RERANK), hits.trace.of(StageKind.FUSE)
     reranker = {id: score for id, score in zip(said.ids, said.scores, strict=True) if score is not None}
-    fused = rrf.places()
+    fused = rrf.positions()
     if reranker and hits:
         ordered = blend(hits, policy=Blend(weight=1)).ids
         assert ordered[: len(reranker)] == sorted(reranker, key=lambda name: (-reranker[name], name))

@@ -94,8 +94,6 @@ class Pool:
         """Return a copy whose trace has these records at the end."""
         return replace(self, trace=self.trace.append(*records))
 
-    recorded = with_records  # OLD NAME: remove
-
     def with_notes(self, **notes: object) -> Pool:
         """Return a copy with notes for later stages, such as a grade."""
         return replace(self, notes={**self.notes, **notes})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from resift.errors import InputError
 from resift.pipeline.pipeline import Pipeline
-from resift.protocols import Scorer
 from resift.ranking.calibration import drop_below
 from resift.rerankers.rescore import (
     Calibration,
@@ -68,8 +67,3 @@ async def search_with_relevance(
 def relevance_of(ranking: Ranking, pipeline: Pipeline) -> tuple[float, ...]:
     """Return the relevance of each hit in a ranking of this pipeline, from 0 to 1."""
     return relevance(ranking, shipped_calibrator_for(pipeline.scorer))
-
-
-def scorer_of(pipeline: Pipeline) -> Scorer | None:
-    """OLD NAME: use `Pipeline.scorer`."""
-    return pipeline.scorer

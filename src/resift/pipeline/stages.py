@@ -193,8 +193,6 @@ def is_breaker_closed(scorer: Scorer | None) -> Callable[[], bool]:
     return is_closed
 
 
-closed = is_breaker_closed  # OLD NAME: remove
-
 Depth = Callable[[Pool], int]
 """Chooses how many hits of a pool to rerank."""
 

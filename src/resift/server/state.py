@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from resift.errors import InputError, ModelLoadError, require
 from resift.models.embedder import Embedder as LocalEmbedder
 from resift.pipeline.pipeline import Pipeline
-from resift.pipeline.scored_search import scorer_of
-from resift.protocols import Embedder, OfModel, Scorer
+from resift.protocols import Embedder, HasModelName, Scorer
 from resift.rerankers.cross_encoder import CrossEncoderReranker
 from resift.server.admission import Admission
 from resift.server.keys import Keys
@@ -116,7 +115,7 @@ class ServerState:
     @property
     def embedder_name(self) -> str:
         """Name of the embedding model."""
-        name = self.embedder.model_name if isinstance(self.embedder, OfModel) else ""
+        name = self.embedder.model_name if isinstance(self.embedder, HasModelName) else ""
         return name or self.options.embedder or "embedder"
 
     def embedder_for(self, requested: str | None) -> Embedder:
@@ -153,7 +152,7 @@ class ServerState:
 
             self.pipeline = pipeline_from_yaml(self.options.pipeline, sink=self.metrics.sink)
         # The pipeline's scorer may have tiers, with a hosted provider first.
-        pipeline_scorer = None if self.pipeline is None else scorer_of(self.pipeline)
+        pipeline_scorer = None if self.pipeline is None else self.pipeline.scorer
         if pipeline_scorer is not None:
             self.scorers.setdefault(self.options.model, pipeline_scorer)
         for name in (self.options.model, *self.options.more_models):

@@ -15,7 +15,7 @@ from resift.deadline import Deadline
 from resift.errors import InputError, ProviderServerError, StoreError
 from resift.external.candidates import Candidate, read_hits
 from resift.protocols import Reranker, Scorer, declared_name, describe_scorer
-from resift.types import Hit, JsonObject, ScorerInfo, Scores, Where, by_score
+from resift.types import Hit, JsonObject, ScorerInfo, Scores, Where, sort_key
 from resift.validation import check_k
 
 
@@ -233,7 +233,7 @@ async def _check_search(store: WritableStore) -> None:
     hits = await store.search(QUERY, k=3)
     _expect([hit.id for hit in hits][:1] == ["paris"], f"{QUERY!r} must find 'paris' first")
     _expect(all(hit.source == store.name for hit in hits), "a hit's source must be the store's name")
-    keys = [by_score(hit) for hit in hits]
+    keys = [sort_key(hit) for hit in hits]
     _expect(keys == sorted(keys), "hits must be sorted by (-score, id)")
     _expect(hits[0].text == _TEXTS["paris"], "search must return the text unchanged")
     _expect(hits[0].metadata["page"] == 1, "search must return the metadata unchanged")

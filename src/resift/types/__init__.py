@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from resift.types.hit import JsonValue as JsonValue
     from resift.types.hit import Metadata as Metadata
     from resift.types.hit import Where as Where
-    from resift.types.hit import by_score as by_score
-    from resift.types.hit import finite as finite
     from resift.types.hit import rescored as rescored
     from resift.types.hit import set_original as set_original
     from resift.types.hit import sort_key as sort_key
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
     from resift.types.ranking import Ranking as Ranking
     from resift.types.ranking import get_trace as get_trace
     from resift.types.ranking import to_json as to_json
-    from resift.types.ranking import trace_of as trace_of
     from resift.types.scores import Languages as Languages
     from resift.types.scores import ScorerInfo as ScorerInfo
     from resift.types.scores import Scores as Scores
@@ -32,7 +29,6 @@ if TYPE_CHECKING:
     from resift.types.scores import check_score_scale as check_score_scale
     from resift.types.scores import is_english_only as is_english_only
     from resift.types.trace import RETRIEVAL_MODES as RETRIEVAL_MODES
-    from resift.types.trace import Fused as Fused
     from resift.types.trace import FusedHits as FusedHits
     from resift.types.trace import StageKind as StageKind
     from resift.types.trace import StageRecord as StageRecord
@@ -40,16 +36,14 @@ if TYPE_CHECKING:
     from resift.types.trace import Trace as Trace
     from resift.types.trace import cut_record as cut_record
     from resift.types.trace import make_record as make_record
-    from resift.types.trace import record_of as record_of
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         """
         hit: Hit JsonMapping JsonObject JsonValue Metadata Where sort_key to_finite_float with_scores
-        hit: set_original by_score finite rescored
-        ranking: Ranking get_trace to_json trace_of
+        hit: set_original rescored
+        ranking: Ranking get_trace to_json
         scores: Languages ScorerInfo Scores ScoreScale check_languages check_score_scale is_english_only
         trace: RETRIEVAL_MODES FusedHits StageKind StageRecord Step Trace cut_record make_record
-        trace: Fused record_of
         """,
     )

@@ -332,6 +332,3 @@ def _same_value(value: str, alias_value: str, name: str, alias: str) -> str:
             f"Hit has {name}={value!r} and {alias}={alias_value!r}, which are the same field; pass only one."
         )
     return alias_value
-
-
-by_score, finite, some_lack_text = sort_key, to_finite_float, any_without_text  # OLD NAMES: remove

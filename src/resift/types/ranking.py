@@ -365,9 +365,6 @@ def get_trace(hits: Sequence[Hit]) -> Trace:
     return Trace(hits.records) if isinstance(hits, FusedHits) else Trace()
 
 
-trace_of = get_trace  # OLD NAME: remove
-
-
 def to_json(data: object, *, indent: int | None = None) -> str:
     """Return canonical JSON: sorted keys, UTF-8 as is, no NaN; dates and array scalars as plain values."""
     try:

@@ -82,13 +82,6 @@ class StageRecord:
             retrieval_mode=self.retrieval_mode,
         )
 
-    @property
-    def searched(self) -> str:
-        """OLD NAME: remove."""
-        return self.retrieval_mode
-
-    left_out, places = dropped, positions  # OLD NAMES: remove
-
     def to_dict(self) -> JsonObject:
         """Return plain data that `from_dict` turns back into an equal record."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
@@ -153,11 +146,6 @@ class Step:
     cut: bool = False
     retrieval_mode: str = ""
 
-    @property
-    def searched(self) -> str:
-        """OLD NAME: remove."""
-        return self.retrieval_mode
-
 
 class Trace(tuple[StageRecord, ...]):
     """The records of all stages, in the order in which they ran."""
@@ -178,8 +166,6 @@ class Trace(tuple[StageRecord, ...]):
     def by_kind(self, kind: StageKind) -> tuple[StageRecord, ...]:
         """Return the records of one kind."""
         return tuple([record for record in self if record.kind is kind])
-
-    then, of = append, by_kind  # OLD NAMES: remove
 
     def order(self) -> tuple[str, ...]:
         """Return the final order of the ids according to the records."""
@@ -235,9 +221,6 @@ class FusedHits(list[Hit]):
         self.records = records
 
 
-Fused = FusedHits  # OLD NAME: remove
-
-
 def make_record(
     kind: StageKind,
     name: str,
@@ -261,9 +244,6 @@ def make_record(
         note=note,
         notes=notes or {},
     )
-
-
-record_of = make_record  # OLD NAME: remove
 
 
 def cut_record(ids: Sequence[str], k: int, *, note: str = "") -> tuple[StageRecord, ...]:
