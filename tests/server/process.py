@@ -93,14 +93,20 @@ class Server:
         return code
 
 
-def start(*words: str, module: str = STUB, ready: bool = True, env: dict[str, str] | None = None) -> Server:
-    """Start a server on a free port and wait until it is ready."""
+def start(
+    *words: str,
+    module: str = STUB,
+    ready: bool = True,
+    env: dict[str, str] | None = None,
+    folder: Path = ROOT,
+) -> Server:
+    """Start a server on a free port and wait until it is ready; `folder` is the checkout that it runs."""
     import os
 
     command = [sys.executable, "-m", *([module] if module == STUB else ["resift.cli.main", "serve"])]
     process = subprocess.Popen(
         [*command, "--port", "0", "--drain-delay", "0.1", *words],
-        cwd=ROOT,
+        cwd=folder,
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, **(env or {})},
