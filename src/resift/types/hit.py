@@ -200,22 +200,20 @@ class _Draft(_HasOriginal):
 
 
 def lazy_hits(
-    ids: Iterable[str], scores: Iterable[float | None], content: StoredContent, *, source: str
+    ids: Sequence[str], scores: Iterable[float | None], content: StoredContent, *, source: str
 ) -> list[Hit]:
     """Return hits that load text and metadata from `content` at their first use.
 
     Ids and scores are not checked.
     """
-    hits: list[Any] = []
-    for id, score in zip(ids, scores, strict=True):
-        hit = _Draft()
+    hits: list[Any] = [_Draft() for _ in ids]
+    for hit, id, score in zip(hits, ids, scores, strict=True):
         hit.id = id
         hit.text = content
         hit.score = score
         hit.source = source
         hit.metadata = hit._original = None
-        hit.__class__ = Hit  # type: ignore[assignment]
-        hits.append(hit)
+        hit.__class__ = Hit
     return hits
 
 
@@ -279,7 +277,7 @@ def with_scores(
 
     With a provider, the metadata of each scored hit names it.
     """
-    hits, scores = list(hits), list(scores)
+    hits, scores = [*hits], [*scores]
     if len(scores) != len(hits):
         raise ValueError(f"{len(scores)} scores for {len(hits)} hits")
     if set(map(type, hits)) - {Hit}:  # a subclass may have more fields

@@ -18,7 +18,14 @@ from zlib import crc32
 from resift._internal.arrays import Array, np
 from resift.errors import StoreError
 from resift.stores.base import DocumentLoadError
-from resift.stores.sqlite.tables import Connection, FileMetadata, IndexCorruptedError, checksum, read_metadata
+from resift.stores.sqlite.tables import (
+    SELECT_FACTS,
+    Connection,
+    FileMetadata,
+    IndexCorruptedError,
+    checksum,
+    parse_metadata,
+)
 from resift.types import Metadata
 
 K = TypeVar("K", str, int)
@@ -54,6 +61,8 @@ class StoredRow(NamedTuple):
 
     def decode_metadata(self) -> Metadata:
         """Return the metadata."""
+        if self.metadata == "{}":
+            return {}
         try:
             metadata: Metadata = json.loads(self.metadata)
         except ValueError:
@@ -307,7 +316,7 @@ class RowList:
         self._has_empty = 0 in self.lengths
 
     def read_ids(self, connection: sqlite3.Connection, rows: Sequence[int]) -> list[str]:
-        """Return the ids of these rows. Verified ids are kept: a row never gets another document."""
+        """Return the ids of these rows. Verified ids are kept for later searches."""
         known = self._ids
         missing = [row for row in rows if row not in known]
         if missing:
@@ -381,13 +390,18 @@ class RowListCache:
 
     def __init__(self) -> None:
         self._rows: RowList | None = None
+        self._facts: list[tuple[str, str]] = []
         self._counts: dict[int, int] = {}  # block -> documents
 
     def load(self, connection: Connection) -> RowList:
         """Return the rows of the connection's snapshot."""
-        file = read_metadata(connection)
-        connection.version = file.version  # another process may have converted the file
+        facts = connection.execute(SELECT_FACTS).fetchall()
         old = self._rows
+        if old is not None and facts == self._facts:  # verified before
+            connection.version = old.file.version
+            return old
+        file = parse_metadata(facts)
+        connection.version = file.version  # another process may have converted the file
         if old is not None and old.file.generation == file.generation:
             return old
         if old is None or old.file.version != file.version:
@@ -402,8 +416,5 @@ class RowListCache:
                 lengths_by_block.pop(block, None)
         if sum(counts.values()) != file.documents:
             raise IndexCorruptedError("row_blocks", "all")  # a damaged index hides some
-        rows = RowList(file, lengths_by_block)
-        if old is not None:
-            rows._ids = old._ids
-        self._rows, self._counts = rows, counts
+        self._rows, self._counts, self._facts = RowList(file, lengths_by_block), counts, facts
         return self._rows

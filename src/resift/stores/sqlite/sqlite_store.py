@@ -282,7 +282,8 @@ class SQLiteStore:
         distinct = read_ids(ids)
 
         def work(connection: Connection) -> Mapping[str, Array]:
-            dimension = read_metadata(connection).dimension
+            with self._lock:
+                dimension = self._rows.load(connection).file.dimension
             vectors = stored_rows.read_vectors_by_id(connection, distinct, dimension)
             return {id: np.frombuffer(vector, dtype="<f4") for id, vector in vectors.items()}
 

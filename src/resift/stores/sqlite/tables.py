@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from zlib import crc32
 
@@ -96,6 +96,9 @@ class Segment(NamedTuple):
     documents: int
 
 
+SELECT_FACTS = "SELECT name, value FROM facts"
+
+
 class FileMetadata(NamedTuple):
     """What a file records about itself.
 
@@ -122,7 +125,12 @@ class FileMetadata(NamedTuple):
 
 def read_metadata(connection: sqlite3.Connection) -> FileMetadata:
     """Return the file metadata of the connection's snapshot."""
-    facts: Mapping[str, str] = dict(connection.execute("SELECT name, value FROM facts"))
+    return parse_metadata(connection.execute(SELECT_FACTS).fetchall())
+
+
+def parse_metadata(pairs: Sequence[tuple[str, str]]) -> FileMetadata:
+    """Return the file metadata from the rows of `SELECT_FACTS`; raises IndexCorruptedError."""
+    facts: Mapping[str, str] = dict(pairs)
     try:
         if facts["checksum"] != _facts_checksum(facts):
             raise IndexCorruptedError("facts", "all")
