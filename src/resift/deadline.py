@@ -23,6 +23,8 @@ class Deadline:
     @classmethod
     def after(cls, seconds: float | None, *, clock: Clock = time.monotonic) -> Deadline:
         """Return the deadline that many seconds from now; None means never."""
+        if seconds is None:
+            return cls(math.inf, clock)
         limit = check_seconds(seconds)
         return cls(math.inf if limit is None else clock() + limit, clock)
 

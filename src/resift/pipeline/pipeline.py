@@ -198,14 +198,15 @@ class Pipeline:
             if missing:
                 raise CapabilityError(missing)
         if deadline is None:
-            deadline = self.deadline_after(deadline_s)
+            limit_s = self.deadline_s if deadline_s is None else deadline_s
+            deadline = Deadline.after(limit_s, clock=self.clock)
         seconds = deadline.timeout_s
         pool = Pool(
             query=query,
             k=k,
             where=where,
             section=section,
-            deadline=_reserve(deadline, seconds, MARGIN_S, MARGIN_SHARE),
+            deadline=deadline if seconds is None else _reserve(deadline, seconds, MARGIN_S, MARGIN_SHARE),
             sink=self.sink,
             breaker_closed=self._breaker_closed,
             reader=self._reader,
@@ -370,8 +371,9 @@ async def _run_stage(stage: Stage, pool: Pool, kind: StageKind, name: str) -> Po
     """Run one stage; if it fails or is late, the order stays and the pool is degraded."""
     started = time.perf_counter()
     # A stage is asked to stop a little before it is abandoned, so that partial results are not lost.
-    stop = _reserve(pool.deadline, pool.deadline.timeout_s, STOP_S, STOP_SHARE)
-    limited = pool if stop is pool.deadline else replace(pool, deadline=stop)
+    seconds, limited = pool.deadline.timeout_s, pool
+    if seconds is not None:
+        limited = replace(pool, deadline=_reserve(pool.deadline, seconds, STOP_S, STOP_SHARE))
     # Subclasses are foreign: they may wait, and may break the contract.
     own_fusion = type(stage) is Fuse and stage.is_built_in(pool)
     try:
@@ -402,8 +404,8 @@ async def _fallback_order(pool: Pool) -> Pool:
     return pool if pool.hits or pool.cut else await Fuse()(pool)
 
 
-def _reserve(deadline: Deadline, seconds: float | None, max_s: float, share: float) -> Deadline:
-    return deadline if seconds is None else deadline.reserve(min(max_s, seconds * share))
+def _reserve(deadline: Deadline, seconds: float, max_s: float, share: float) -> Deadline:
+    return deadline.reserve(min(max_s, seconds * share))
 
 
 def _list_stages(stages: Stages) -> list[Stage]:

@@ -68,9 +68,9 @@ def weighted(
     are additional factors.
     """
     modes = [RETRIEVAL_MODES.get(mode, mode) for mode in retrieval_modes]
-    prepared = prepare_lists(
-        check_list(rankings, "rankings", "ranked lists"), retrieval_modes=modes, **options
-    )
+    if not isinstance(rankings, list):
+        rankings = check_list(rankings, "rankings", "ranked lists")
+    prepared = prepare_lists(rankings, retrieval_modes=modes, **options)
     lists = [ranked for ranked in prepared if ranked.hits]
     known = dict(text_facts(_first_texts(lists), query) if facts is None else facts)
     languages_by_name = dict(zip(list_names(rankings), languages, strict=True)) if languages else {}

@@ -313,7 +313,7 @@ class RowList:
         self._block_starts: Array | None = None
         self._present: Array | None = None
         self._ids: dict[int, str] = {}
-        self._has_empty = 0 in self.lengths
+        self.has_empty = 0 in self.lengths  # documents without terms
 
     def read_ids(self, connection: sqlite3.Connection, rows: Sequence[int]) -> list[str]:
         """Return the ids of these rows. Verified ids are kept for later searches."""
@@ -328,8 +328,6 @@ class RowList:
 
     def find_empty(self, rows: Sequence[int]) -> list[int]:
         """Return the positions of rows whose documents have no terms, and therefore possibly no text."""
-        if not self._has_empty:
-            return []
         return [i for i, row in enumerate(rows) if self.lengths[self.find_slot(row)] == 0]
 
     def row_at(self, slot: int) -> int:

@@ -414,7 +414,7 @@ class SQLiteStore:
         best = sorted([(-score, id, row) for (row, score), id in zip(matches, names, strict=True)])[:k]
         ids, numbers = [id for _, id, _ in best], [row for _, _, row in best]
         documents = LazyDocuments(self._file, ids, numbers)
-        empty = rows.find_empty(numbers)
+        empty = rows.find_empty(numbers) if rows.has_empty else []
         # The texts that a search most likely uses.
         documents.read(connection, {*ids[:_FIRST_TEXTS], *[ids[i] for i in empty]})
         hits = lazy_hits(ids, [-score for score, _, _ in best], documents, source=source)
