@@ -50,7 +50,7 @@ class Ranking(Sequence[Hit]):
     reader: PassageReader | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.hits, tuple):
+        if type(self.hits) is not tuple:
             check_list(self.hits, "hits", "Hits")
         # A copy: the caller may change its list later.
         object.__setattr__(self, "hits", tuple(self.hits))
