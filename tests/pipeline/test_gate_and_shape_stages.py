@@ -7,7 +7,7 @@ from fake_stores import Answers, Points
 from resift.errors import ProviderServerError
 from resift.events import ListSink
 from resift.pipeline import Pipeline, Pool
-from resift.pipeline.stages import Gate, Shape, closed
+from resift.pipeline.stages import Gate, Shape, is_breaker_closed
 from resift.ranking.gate import Profile
 from resift.ranking.shape import Recovery, ShapePolicy
 from resift.resilience import CircuitBreaker, Tiered
@@ -42,11 +42,11 @@ def test_g3_the_gate_asks_the_breaker_of_the_reranker():
     """With the primary's breaker open nothing is tightened."""
     breaker = CircuitBreaker(failure_threshold=1)
     tiered = Tiered(Points({}, name="primary"), Points({}, name="last"), breaker=breaker)
-    is_closed = closed(tiered)
+    is_closed = is_breaker_closed(tiered)
     assert is_closed()
     breaker.acquire().error(ProviderServerError("down"))
     assert not is_closed()
-    assert closed(object())()
+    assert is_breaker_closed(object())()
 
 
 def test_later_stages_see_the_grade():
