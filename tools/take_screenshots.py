@@ -33,7 +33,7 @@ FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--
          "--disable-background-networking", "--disable-sync", "--disable-dev-shm-usage")  # fmt: skip
 TERMINALS = {
     "terminal-demo": "resift demo",
-    "terminal-index": "resift index island --store island.db --rebuild",
+    "terminal-index": "resift index island --store island.db",
     "terminal-search": f'resift search "{QUERY}" --store island.db -k 3',
     "terminal-explain": f'resift search "{QUERY}" --store island.db -k 3 --explain',
     "terminal-ask": 'resift ask "do I pay for my bike on the ferry in August?" --store island.db',
@@ -53,11 +53,12 @@ def write_island(folder: Path) -> None:
         (folder / f"{name}.md").write_text("\n\n".join(sections) + "\n", encoding="utf-8")
 
 
-def run(words: list[str], folder: Path) -> None:
-    """Run a command of Resift."""
-    subprocess.run(
-        [sys.executable, "-m", "resift.cli.main", *words], cwd=folder, check=True, capture_output=True
-    )
+def run(words: list[str], folder: Path, output: str = "") -> None:
+    """Run a command of Resift; `output` is the file for what it prints."""
+    command = [sys.executable, "-m", "resift.cli.main", *words]
+    done = subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    if output:
+        (folder / output).write_bytes(done.stdout)
 
 
 @contextmanager
@@ -159,7 +160,8 @@ def take_pages(names: set[str], folder: Path) -> None:
         "report-phone": (PHONE, False, "report.html"),
     }
     if names & set(pages):
-        run(["search", QUERY, "--store", "island.db", "--page", "page.html"], folder)
+        run(["search", QUERY, "--store", "island.db", "--explain", "--json"], folder, "ranking.json")
+        run(["explain", "ranking.json", "-o", "page.html"], folder)
         if names & {"report", "report-phone"}:
             make_report(folder)
     for name in sorted(names & set(pages)):
@@ -184,7 +186,7 @@ def make_report(folder: Path) -> None:
     (data / "queries.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
     rows = [f"{each.id}\t{id}\t{grade}" for each in questions() for id, grade in each.grades.items()]
     (data / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "\n".join(rows) + "\n")
-    run(["compare", "sample", "bm25", "default", "--page", "report.html"], folder)
+    run(["compare", "sample", "bm25", "default", "--report", "report.html"], folder)
 
 
 def take_terminal(name: str, command: str, folder: Path, columns: int = 100) -> None:

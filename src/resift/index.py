@@ -374,10 +374,10 @@ def _no_progress(_done: int, _total: int) -> None:
 
 
 def _progress_bar() -> OnProgress:
-    """Return a callback that draws a progress bar on stderr if that is a terminal."""
+    """Return a callback that draws a progress bar on stderr, in a terminal or in a notebook."""
 
     def show(done: int, total: int) -> None:
-        if sys.stderr.isatty():
+        if sys.stderr.isatty() or "ipykernel" in sys.modules:
             share = done / total if total else 1.0
             end = "\n" if done >= total else ""
             sys.stderr.write(f"\rindexing {'█' * round(24 * share):<24} {share:4.0%}{end}")

@@ -18,6 +18,7 @@ from resift.explain.flow import (
     FlowPosition,
     HitLine,
     Layout,
+    find_move,
     hit_body,
     hit_location,
     hit_title,
@@ -274,3 +275,25 @@ def _left_out(flow: Flow) -> Markup:
         rows,
         html('<p class="dim">… and {} more.</p>', more) if more > 0 else "",
     )
+
+
+def notebook_table(flow: Flow) -> str:
+    """Return the hits as a table for a notebook: rank, score, title and the best part of the text."""
+    row = (
+        '<tr><td>{}</td><td>{}</td><td style="text-align:left"><b><bdi>{}</bdi></b><br><bdi>{}</bdi></td>'
+        '<td style="text-align:left">{} {}</td></tr>'
+    )
+    rows = []
+    for path in flow.kept:
+        move = find_move(path, flow)
+        text = _snippet(hit_body(path.hit), flow.query)
+        score = format_score(path.hit.score)
+        rows.append(html(row, path.final, score, hit_title(path.hit), text, move.sign, move.reason))
+    warning = html("<p><b>Degraded:</b> {}</p>", flow.reason) if flow.degraded else Markup()
+    table = html(
+        '{}<table style="max-width:100%"><thead><tr><th>rank</th><th>score</th><th style="text-align:left">hit</th>'
+        '<th style="text-align:left">why</th></tr></thead><tbody>{}</tbody></table>',
+        warning,
+        join_markup(rows),
+    )
+    return str(table if rows else html("{}<p>No hits.</p>", warning))

@@ -77,9 +77,27 @@ class Ranking(Sequence[Hit]):
             lines.append(f"     … and {len(self.hits) - 3} more")
         return "\n".join(lines)
 
+    def __str__(self) -> str:
+        """Return the hits with score, title and the beginning of the text, for people."""
+        from resift.explain.flow import hit_body, hit_title
+        from resift.text.snippets import clip, snippet
+
+        head = repr(self).partition("\n")[0]
+        lines = [head]
+        for rank, hit in enumerate(self.hits, start=1):
+            score = "–" if hit.score is None else f"{hit.score:.4g}"
+            lines.append(f"{rank:>3}  {score:>8}  {clip(hit_title(hit), 80)}")
+            text = snippet(hit_body(hit), self.query, length=160).text
+            if text and text != hit_title(hit):
+                lines.append(f"               {clip(text, 100)}")
+        return "\n".join(lines)
+
     def _repr_html_(self) -> str:
-        """Return the rank flow as a picture, which notebooks show."""
-        return self.explain()._repr_html_()
+        """Return a table of the hits and the rank flow below it, which notebooks show."""
+        from resift.explain.page import notebook_table
+
+        explanation = self.explain()
+        return notebook_table(explanation.flow) + explanation._repr_html_()
 
     def __len__(self) -> int:
         return len(self.hits)
