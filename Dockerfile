@@ -21,8 +21,7 @@ RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin resift && mkd
 ENV PATH=/opt/resift/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \
-    HF_HUB_OFFLINE=1 \
-    RESIFT_HOME=/tmp/resift
+    HF_HUB_OFFLINE=1
 USER 10001:10001
 WORKDIR /data
 VOLUME /data
