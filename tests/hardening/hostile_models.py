@@ -3,6 +3,9 @@
 `python -m tests.hardening.hostile_models` alters a small BERT 10,000 times (shapes, types, heads, operations,
 bytes), allows each file as a user would (`allow_local`), loads it in one kernel of this processor after the
 other and runs what loads, and reranks by it (`resift.rerank`). A file is refused with a reason, or it runs.
+
+With `--safetensors`, folders of the hub's layout are altered instead: headers, shapes, types, offsets and
+bytes of the weights, values of the config, modules. Every refusal must be a ModelFileError.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import hashlib
 import json
 import os
 import platform
+import random
 import shutil
 import subprocess
 import sys
@@ -90,6 +94,118 @@ def attempt_rerank(model: bytes, folder: Path) -> str:
     return "refused" if ranking.degraded else "runs"
 
 
+NETWORKS = ROOT / "tests" / "models" / "networks"
+ODD_VALUES = (
+    None, True, -1, 0, 1, 2, 3, 7, 63, 64, 65, 255, 1 << 16, 1 << 31, 1 << 40, 1e-30, 1e30,
+    "", "gelu", "x", [], [1], {},
+)  # fmt: skip
+MODULES = ("Transformer", "Pooling", "Dense", "LayerNorm", "Normalize", "StaticEmbedding", "Router")
+
+
+def alter_folder(seed: int, folder: Path) -> None:
+    """Write a small network of the hub's layout with one to three alterations."""
+    rng = random.Random(seed)
+    source = rng.choice(sorted(path for path in NETWORKS.iterdir()))
+    config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+    weights = (source / "model.safetensors").read_bytes()
+    size = int.from_bytes(weights[:8], "little")
+    header, body = json.loads(weights[8 : 8 + size]), bytearray(weights[8 + size :])
+    modules: list | dict | None = None
+    for _ in range(rng.randint(1, 3)):
+        kind = rng.randrange(8)
+        entry = header[rng.choice([name for name in header if name != "__metadata__"])]
+        if kind <= 2:
+            config[rng.choice(sorted(config))] = rng.choice(ODD_VALUES)
+        elif kind == 3:
+            entry["shape"] = [rng.choice((0, 1, 2, 64, 65, 1 << 30, -1)) for _ in range(rng.randrange(4))]
+        elif kind == 4:
+            entry[rng.choice(("dtype", "data_offsets", "shape"))] = rng.choice(
+                ("F16", "BF16", "F64", "I8", "U8", [0, 0], [0, 1 << 40], [8, 4], [-8, 8], None, {})
+            )
+        elif kind == 5:
+            for _ in range(rng.randint(1, 64)):
+                body[rng.randrange(len(body))] = rng.choice((0, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+        elif kind == 6 and len(header) > 1:
+            name = rng.choice(sorted(header))
+            moved = header.pop(name)
+            if rng.random() < 0.5:
+                header[rng.choice((name + "x", "classifier.weight", name.replace("0", "1")))] = moved
+            if not any(key != "__metadata__" for key in header):
+                header[name] = moved
+        else:
+            modules = [
+                {
+                    "type": f"sentence_transformers.models.{rng.choice(MODULES)}",
+                    "path": rng.choice(("", "1_x", "..")),
+                }
+                for _ in range(rng.randrange(4))
+            ]
+    raw = bytearray(json.dumps(header).encode())
+    if rng.random() < 0.1:
+        raw[rng.randrange(len(raw))] = rng.randrange(256)
+    length = len(raw) if rng.random() < 0.95 else rng.choice((0, 1, len(raw) + 8, 1 << 40, (1 << 64) - 1))
+    data = length.to_bytes(8, "little") + raw + body
+    if rng.random() < 0.1:
+        data = data[: rng.randrange(len(data))]
+    (folder / "model.safetensors").write_bytes(data)
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    (folder / "tokenizer.json").write_text("{}", encoding="utf-8")
+    (folder / "modules.json").unlink(missing_ok=True)
+    (folder / "1_x").mkdir(exist_ok=True)
+    if modules is not None:
+        (folder / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
+        pooling = rng.choice(
+            ({"pooling_mode": "mean"}, {"pooling_mode_cls_token": True}, {"pooling_mode": 3}, {})
+        )
+        module = {**pooling, "in_features": rng.choice(ODD_VALUES), "out_features": 1, "dimension": 64}
+        (folder / "1_x" / "config.json").write_text(json.dumps(module), encoding="utf-8")
+        shutil.copyfile(source / "model.safetensors", folder / "1_x" / "model.safetensors")
+
+
+def attempt_folder(folder: Path, kernel, precision: str) -> str:
+    """Read an altered folder, pack its network and run rows of some lengths."""
+    from resift.errors import ModelError, ModelFileError
+    from resift.models.hf_folder import read_model_folder
+    from resift.models.packed_weights import pack_network
+    from resift.models.transformer_session import TransformerSession
+
+    try:
+        network = read_model_folder(folder).network
+        if network is None:
+            return "runs"
+        session = TransformerSession(pack_network(network, kernel, precision), kernel)
+    except ModelFileError:
+        return "refused"
+    for tokens in (1, 3, 17, 130):
+        try:
+            session.run([tokens % 40] * tokens, [0] * tokens)
+        except (ValueError, ModelError):  # longer than the network's positions, or an id beyond its words
+            continue
+    return "runs"
+
+
+def try_folders(first: int, count: int, library: str) -> Counter:
+    """Try some altered folders in this process with that library."""
+    import warnings
+
+    from resift.native import library as native
+
+    warnings.simplefilter("ignore")  # numpy: NaN and overflow in altered weights
+    native.LIBRARY = Path(library)
+    kernels = [kernel for kernel in native.usable_kernels() if kernel.name]
+    outcomes: Counter = Counter()
+    with tempfile.TemporaryDirectory() as name:
+        for seed in range(first, first + count):
+            alter_folder(seed, Path(name))
+            kernel = kernels[0] if seed % 4 else kernels[-1]
+            try:
+                outcomes[attempt_folder(Path(name), kernel, ("int8", "fp32")[seed % 2])] += 1
+            except Exception as exc:
+                print(f"folder {seed}: {type(exc).__name__}: {exc}", file=sys.stderr)
+                outcomes[f"other error {type(exc).__name__}"] += 1
+    return outcomes
+
+
 def tried(first: int, count: int, library: str) -> Counter:
     """Try some altered files in this process with that library."""
     from resift.native import library as native
@@ -107,15 +223,16 @@ def tried(first: int, count: int, library: str) -> Counter:
     return outcomes
 
 
-def watched_library(folder: Path) -> tuple[Path, str]:
+def watched_library(folder: Path, built: Path | None = None) -> tuple[Path, str]:
     """Compile the library with sanitizers; return it and the runtime that has to be loaded before Python."""
     from tools.native_build import build_library, library_name
 
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         raise SystemExit("no C compiler")
-    target = folder / library_name()
-    build_library([compiler], platform.machine(), target, extra=SANITIZERS)
+    target = built or folder / library_name()
+    if built is None:
+        build_library([compiler], platform.machine(), target, extra=SANITIZERS)
     runtime = subprocess.run(
         [compiler, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
     )
@@ -127,28 +244,33 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="100 files, no result file")
     parser.add_argument("--files", type=int, default=10_000)
     parser.add_argument("--batch", type=int, default=500, help="files per process")
+    parser.add_argument("--library", type=Path, help="a library that was built with sanitizers before")
+    parser.add_argument("--first", type=int, default=0, help="number of the first file")
+    parser.add_argument("--safetensors", action="store_true", help="alter folders with safetensors")
     parser.add_argument("--inside", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.inside:
         first, count, library = options.inside
-        print(json.dumps(tried(int(first), int(count), library)))
+        run = try_folders if options.safetensors else tried
+        print(json.dumps(run(int(first), int(count), library)))
         return
     files = 100 if options.quick else options.files
     outcomes: Counter = Counter()
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        library, runtime = watched_library(Path(folder))
+        library, runtime = watched_library(Path(folder), options.library)
         environment = {
             **os.environ,
             "LD_PRELOAD": runtime,
             "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",
         }
-        for first in range(0, files, options.batch):
-            count = min(options.batch, files - first)
+        for first in range(options.first, options.first + files, options.batch):
+            count = min(options.batch, options.first + files - first)
             inside = [
                 sys.executable,
                 "-m",
                 "tests.hardening.hostile_models",
+                *(["--safetensors"] if options.safetensors else []),
                 "--inside",
                 str(first),
                 str(count),
@@ -161,6 +283,8 @@ def main() -> None:
                 outcomes["crashed"] += 1
                 print(f"files {first} to {first + count}: {done.stderr[-2000:]}", file=sys.stderr)
                 continue
+            if done.stderr:
+                print(done.stderr[-2000:], file=sys.stderr)
             outcomes.update(json.loads(done.stdout))
     data = {
         "files": files,
@@ -169,7 +293,7 @@ def main() -> None:
         "s": round(time.perf_counter() - started),
     }
     if not options.quick:
-        write_results("hostile_models", data)
+        write_results("hostile_folders" if options.safetensors else "hostile_models", data)
     print(json.dumps({"machine": machine(), **data}, indent=2))
 
 

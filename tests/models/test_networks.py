@@ -148,14 +148,25 @@ def test_a_damaged_packed_file_is_refused(tmp_path: Path):
         ({"num_hidden_layers": 3}, "no tensor"),
         ({"num_hidden_layers": 1}, "does not explain"),
         ({"intermediate_size": 96}, "config asks for"),
-        ({"hidden_size": -1}, "whole number"),
+        ({"hidden_size": -1}, "integer"),
         ({"hidden_act": "swish"}, "supported are"),
+        ({"num_attention_heads": 7}, "do not divide"),
+        ({"num_attention_heads": 1 << 16}, "do not divide"),
     ],
 )
 def test_a_config_that_does_not_fit_is_refused(change: dict[str, object], message: str):
     tensors = load_file(FOLDER / "bert" / "model.safetensors")
     with pytest.raises(ModelFileError, match=message):
         build_network(Config({**read_config("bert"), **change}), Tensors(tensors))
+
+
+def test_rotary_heads_of_an_odd_width_are_refused():
+    """The engine rotates 16 numbers of each half at a time; narrower halves would read past their tables."""
+    tensors = load_file(FOLDER / "modernbert-cls" / "model.safetensors")
+    config = read_config("modernbert-cls")
+    config["num_attention_heads"] = config["hidden_size"] // 16
+    with pytest.raises(ModelFileError, match="multiple of 32"):
+        build_network(Config(config), Tensors(tensors))
 
 
 def test_ids_out_of_range_are_refused():

@@ -154,7 +154,7 @@ def inspect_safetensors(name: str, data: bytes | memoryview) -> None:
 
 def _check_tensor(name: str, key: str, row: object, body: memoryview) -> tuple[int, int]:
     label = f"{name!r}, tensor {key[:60]!r},"
-    if not isinstance(row, dict) or row.get("dtype") not in _ITEM_BYTES:
+    if not isinstance(row, dict) or not isinstance(row.get("dtype"), str) or row["dtype"] not in _ITEM_BYTES:
         raise ModelFileError(f"{label} has no known dtype.")
     shape, offsets = row.get("shape"), row.get("data_offsets")
     if not _is_natural_list(shape) or not _is_natural_list(offsets) or len(offsets) != 2:

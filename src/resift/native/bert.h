@@ -1,4 +1,4 @@
-/* A BERT encoder with dynamically quantised int8 weights: its weights in memory and what a kernel offers.
+/* A BERT encoder with dynamically quantized int8 weights: its weights in memory and what a kernel offers.
  *
  * The arithmetic is defined once, in vectors of 16 lanes (lanes_*.h): which products are fused with a sum, and in
  * which order sums are added up. It is the order of ONNX Runtime 1.31 on a processor with AVX-512 VNNI. Each kernel

@@ -48,12 +48,12 @@ EXPORT int64_t KERNEL_FUNCTION(bert_scratch, KERNEL)(const Bert *bert, int32_t t
 }
 
 /* Pool the first token's state and write the classes' logits. */
-static void classify(const Bert *bert, float *state, Quantised *in, float *scratch, float *out)
+static void classify(const Bert *bert, float *state, Quantized *in, float *scratch, float *out)
 {
     const Matrix pooled = in_rows(scratch, bert->hidden);
     Range range = no_range();
     for (int32_t d = 0; d < bert->hidden; d += LANES) widen_range(&range, load(state + d));
-    quantise(in_rows(state, bert->hidden), 1, bert->hidden, &range, in);
+    quantize(in_rows(state, bert->hidden), 1, bert->hidden, &range, in);
     linear_layer(&bert->pooler, in, 1, PLAIN, NULL, pooled, NULL);
     range = no_range();
     for (int32_t d = 0; d < bert->hidden; d += LANES) {
@@ -61,7 +61,7 @@ static void classify(const Bert *bert, float *state, Quantised *in, float *scrat
         widen_range(&range, value);
         store(scratch + d, value);
     }
-    quantise(pooled, 1, bert->hidden, &range, in);
+    quantize(pooled, 1, bert->hidden, &range, in);
     linear_layer(&bert->classifier, in, 1, PLAIN, NULL, pooled, NULL);
     memcpy(out, scratch, (size_t)bert->classes * sizeof *out);
 }
@@ -71,7 +71,7 @@ EXPORT void KERNEL_FUNCTION(bert_forward, KERNEL)(const Bert *bert, const int32_
 {
     const int64_t size = (int64_t)tokens * bert->hidden;
     float *blocks = scratch + levels_scratch(bert, tokens);
-    Quantised in = {(Activation *)(void *)scratch, 0, 0, blocks};
+    Quantized in = {(Activation *)(void *)scratch, 0, 0, blocks};
     float *states = blocks + blocks_scratch(tokens, widest(bert)), *mixed = states + size, *attended = mixed + size;
     const Matrix wide = in_panels(attended + size, tokens), narrow = in_rows(mixed, bert->hidden);
     float *private = wide.values + tokens * widest(bert);
@@ -81,20 +81,20 @@ EXPORT void KERNEL_FUNCTION(bert_forward, KERNEL)(const Bert *bert, const int32_
     layer_norm(&bert->embedding_norm, mixed, tokens, bert->hidden, states, &range);
     for (int32_t number = 0; number < bert->layers; number++) {
         const Layer *layer = bert->layer + number;
-        /* Activations are quantised over all tokens, so only what follows the last range can be left out. */
+        /* Activations are quantized over all tokens, so only what follows the last range can be left out. */
         const int32_t kept = number + 1 < bert->layers ? tokens : wanted;
-        quantise(in_rows(states, bert->hidden), tokens, bert->hidden, &range, &in);
+        quantize(in_rows(states, bert->hidden), tokens, bert->hidden, &range, &in);
         linear_layer(&layer->qkv, &in, tokens, PLAIN, NULL, wide, NULL);
         range = no_range();
         self_attention(bert, wide, tokens, private, mixed, &range);
-        quantise(narrow, tokens, bert->hidden, &range, &in);
+        quantize(narrow, tokens, bert->hidden, &range, &in);
         linear_layer(&layer->attention_output, &in, tokens, ADD_RESIDUAL, states, narrow, NULL);
         range = no_range();
         layer_norm(&layer->attention_norm, mixed, tokens, bert->hidden, attended, &range);
-        quantise(in_rows(attended, bert->hidden), tokens, bert->hidden, &range, &in);
+        quantize(in_rows(attended, bert->hidden), tokens, bert->hidden, &range, &in);
         range = no_range();
         linear_layer(&layer->ffn_up, &in, tokens, GELU, NULL, wide, &range);
-        quantise(wide, tokens, bert->ffn, &range, &in);
+        quantize(wide, tokens, bert->ffn, &range, &in);
         linear_layer(&layer->ffn_down, &in, kept, ADD_RESIDUAL, attended, narrow, NULL);
         range = no_range();
         (bert->scale_query_and_key ? layer_norm_of_sum : layer_norm)(&layer->ffn_norm, mixed, kept, bert->hidden,

@@ -108,7 +108,7 @@ INLINE void transpose(Lanes v[LANES])
     }
 }
 
-#include "quantised.h"
+#include "quantized.h"
 
 /* Packed weights: [outputs / 64][inputs / 4][64][4]. */
 typedef int8_t Weight;
@@ -120,7 +120,7 @@ INLINE void add_dots(Ints *sum, Ints levels, Ints weights)
 }
 
 /* The integer products of some rows with one tile's columns. */
-INLINE void multiply(const int rows, const Quantised *in, int32_t row, const Linear *linear, int32_t column,
+INLINE void multiply(const int rows, const Quantized *in, int32_t row, const Linear *linear, int32_t column,
                      Ints total[TILE_ROWS][TILE_VECTORS])
 {
     Ints sum[TILE_ROWS][TILE_VECTORS]; /* in registers: as far as the compiler knows, `total` may overlap the weights */

@@ -95,7 +95,7 @@ INLINE float highest_lane(Lanes v)
 {
     return vmaxvq_f32(vmaxq_f32(vmaxq_f32(v.q[0], v.q[1]), vmaxq_f32(v.q[2], v.q[3])));
 }
-/* Both halves first, then neighbours, then neighbours of these. */
+/* Both halves first, then neighbors, then neighbors of these. */
 INLINE float sum_of_lanes(Lanes v)
 {
     const float32x4_t low = vaddq_f32(v.q[2], v.q[0]), high = vaddq_f32(v.q[3], v.q[1]);
@@ -190,7 +190,7 @@ INLINE void sums_of_squares(const float *const row[4], const float mean[4], int3
     }
 }
 
-#include "quantised.h"
+#include "quantized.h"
 
 typedef int8_t Weight;
 enum { TILE_COLUMNS = TILE_VECTORS * LANES, ZERO_POINT_INCLUDED = 0 };
@@ -201,7 +201,7 @@ enum { TILE_COLUMNS = TILE_VECTORS * LANES, ZERO_POINT_INCLUDED = 0 };
 enum { DEPTH = 8, PAIRS = TILE_ROWS / 2 };
 
 /* The integer products of some rows, two at a time, with one tile's columns, two at a time. */
-INLINE void multiply(const int rows, const Quantised *in, int32_t row, const Linear *linear, int32_t column,
+INLINE void multiply(const int rows, const Quantized *in, int32_t row, const Linear *linear, int32_t column,
                      Ints sum[TILE_ROWS][TILE_VECTORS])
 {
     const int64_t inputs = linear->inputs;
@@ -215,7 +215,7 @@ INLINE void multiply(const int rows, const Quantised *in, int32_t row, const Lin
         int8x16_t level[PAIRS];
         UNROLL(3) for (int p = 0; p < pairs; p++) {
             const Activation *one = levels + 2 * p * inputs + k;
-            /* An odd last row is its own neighbour. */
+            /* An odd last row is its own neighbor. */
             level[p] = vcombine_s8(vld1_s8(one), vld1_s8(2 * p + 1 < rows ? one + inputs : one));
         }
         UNROLL(8) for (int c = 0; c < 8; c++) {
@@ -237,7 +237,7 @@ INLINE void multiply(const int rows, const Quantised *in, int32_t row, const Lin
 enum { DEPTH = 4 };
 
 /* The integer products of some rows with one tile's columns. */
-INLINE void multiply(const int rows, const Quantised *in, int32_t row, const Linear *linear, int32_t column,
+INLINE void multiply(const int rows, const Quantized *in, int32_t row, const Linear *linear, int32_t column,
                      Ints total[TILE_ROWS][TILE_VECTORS])
 {
     Ints sum[TILE_ROWS][TILE_VECTORS]; /* in registers: as far as the compiler knows, `total` may overlap the weights */

@@ -35,7 +35,7 @@ INLINE float fma1(float a, float b, float c) { return fmaf(a, b, c); }
 #else
 /* Rounding a sum to double and then to float goes wrong only if the double lies in the middle of two floats, or
  * the float is subnormal. Then the double is rounded to odd, which keeps what the second rounding needs (Boldo and
- * Melquiond, 2008): an inexact even sum steps to its odd neighbour, away from 0 if what was lost has its sign. */
+ * Melquiond, 2008): an inexact even sum steps to its odd neighbor, away from 0 if what was lost has its sign. */
 static float fma_by_odd_rounding(float a, float b, float c)
 {
     const double product = (double)a * (double)b, sum = product + (double)c;
@@ -116,7 +116,7 @@ INLINE float highest_lane(Lanes v)
     LANE found = v.lane[i] > found ? v.lane[i] : found;
     return found;
 }
-/* Both halves first, then neighbours, then neighbours of these. */
+/* Both halves first, then neighbors, then neighbors of these. */
 INLINE float sum_of_lanes(Lanes v)
 {
     float half[8];
@@ -183,7 +183,7 @@ INLINE void sums_of_squares(const float *const row[4], const float mean[4], int3
     }
 }
 
-#include "quantised.h"
+#include "quantized.h"
 
 /* Packed weights: [outputs / 16][16][inputs], as compilers like a product of two rows best. */
 typedef int16_t Weight;
@@ -191,7 +191,7 @@ typedef int16_t Weight;
 enum { TILE_COLUMNS = TILE_VECTORS * LANES, ZERO_POINT_INCLUDED = 0 };
 
 /* The integer products of some rows with one tile's columns. */
-INLINE void multiply(const int rows, const Quantised *in, int32_t row, const Linear *linear, int32_t column,
+INLINE void multiply(const int rows, const Quantized *in, int32_t row, const Linear *linear, int32_t column,
                      Ints sum[TILE_ROWS][TILE_VECTORS])
 {
     const int64_t inputs = linear->inputs;

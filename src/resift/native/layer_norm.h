@@ -1,4 +1,4 @@
-/* Layer normalisation, in the two ways that the runtime has for it.
+/* Layer normalization, in the two ways that the runtime has for it.
  *
  * A norm by itself takes the mean in double precision and the variance around it; one that is fused with
  * the residual before it runs Welford's recurrence from left to right, here for 32 rows side by side. */
@@ -28,9 +28,9 @@ static void layer_norm(const LayerNorm *norm, const float *in, int32_t rows, int
     Range seen = *range; /* in registers: as far as the compiler knows, `out` may overlap `range` */
     for (int32_t row = 0; row < rows; row++, in += width, out += width) {
         if (row % 4 == 0) mean_and_deviation(in, rows - row, width, mean, deviation);
-        const Lanes centre = all(mean[row % 4]), inverse = all(1.0f / deviation[row % 4]);
+        const Lanes center = all(mean[row % 4]), inverse = all(1.0f / deviation[row % 4]);
         for (int32_t column = 0; column < width; column += LANES) {
-            const Lanes unit = mul(sub(load(in + column), centre), inverse);
+            const Lanes unit = mul(sub(load(in + column), center), inverse);
             const Lanes value = fma3(unit, load(norm->weight + column), load(norm->bias + column));
             widen_range(&seen, value);
             store(out + column, value);
@@ -78,10 +78,10 @@ static void layer_norm_of_sum(const LayerNorm *norm, const float *in, int32_t ro
     for (int32_t row = 0; row < rows; row++, in += width, out += width) {
         const int32_t lane = row % (2 * LANES);
         if (lane == 0) welford(in, rows - row, width, means, deviations);
-        const Lanes centre = all(means[lane]), deviation = all(deviations[lane]);
+        const Lanes center = all(means[lane]), deviation = all(deviations[lane]);
         const Lanes reciprocal = all(1.0f / deviations[lane]);
         for (int32_t column = 0; column < width; column += LANES) {
-            const Lanes unit = quotient(sub(load(in + column), centre), deviation, reciprocal);
+            const Lanes unit = quotient(sub(load(in + column), center), deviation, reciprocal);
             const Lanes value = add(mul(unit, load(norm->weight + column)), load(norm->bias + column));
             widen_range(&seen, value);
             store(out + column, value);

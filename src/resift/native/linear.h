@@ -1,4 +1,4 @@
-/* Linear layers: quantising activations, integer products with packed weights, and what follows each product. */
+/* Linear layers: quantizing activations, integer products with packed weights, and what follows each product. */
 #ifndef RESIFT_LINEAR_H
 #define RESIFT_LINEAR_H
 
@@ -58,7 +58,7 @@ EXPORT void KERNEL_FUNCTION(bert_pack, KERNEL)(const int8_t *weights, int32_t in
         for (int32_t column = 0; column < outputs; column++) sums[column] += weights[(int64_t)row * outputs + column];
 }
 
-static void quantise(Matrix values, int32_t rows, int32_t inputs, const Range *range, Quantised *into)
+static void quantize(Matrix values, int32_t rows, int32_t inputs, const Range *range, Quantized *into)
 {
     const float low = lowest_lane(range->low), high = highest_lane(range->high);
     into->scale = high == low ? 1.0f : (high - low) / 255.0f;
@@ -105,7 +105,7 @@ INLINE void gelu_tile(int rows, float *out, int64_t stride, Range *range)
 
 /* The products of n rows, each in a function of its own: nothing else may take registers from the sums. */
 #define MULTIPLY(n)                                                                                                   \
-    NOINLINE void multiply_##n(const Quantised *in, int32_t row, const Linear *linear, int32_t column,                \
+    NOINLINE void multiply_##n(const Quantized *in, int32_t row, const Linear *linear, int32_t column,                \
                                Ints sum[TILE_ROWS][TILE_VECTORS])                                                     \
     {                                                                                                                 \
         multiply(n < TILE_ROWS ? n : TILE_ROWS, in, row, linear, column, sum);                                        \
@@ -118,12 +118,12 @@ MULTIPLY(5)
 MULTIPLY(6)
 #undef MULTIPLY
 
-typedef void Multiply(const Quantised *, int32_t, const Linear *, int32_t, Ints[TILE_ROWS][TILE_VECTORS]);
+typedef void Multiply(const Quantized *, int32_t, const Linear *, int32_t, Ints[TILE_ROWS][TILE_VECTORS]);
 static Multiply *const multiply_rows[] = {NULL,       multiply_1, multiply_2, multiply_3,
                                           multiply_4, multiply_5, multiply_6};
 
 /* The products of some rows with one tile's columns, and what follows them. */
-INLINE void tile(int rows, const Finish finish, const Linear *linear, int32_t column, const Quantised *in, int32_t row,
+INLINE void tile(int rows, const Finish finish, const Linear *linear, int32_t column, const Quantized *in, int32_t row,
                  const float *residual, Matrix out, Range *range)
 {
     const int64_t stride = linear->outputs;
@@ -145,7 +145,7 @@ INLINE void tile(int rows, const Finish finish, const Linear *linear, int32_t co
     if (finish == GELU) gelu_tile(rows, corner, out.row, range);
 }
 
-INLINE void tile_rows(const Finish finish, const Linear *linear, int32_t column, const Quantised *in, int32_t rows,
+INLINE void tile_rows(const Finish finish, const Linear *linear, int32_t column, const Quantized *in, int32_t rows,
                       const float *residual, Matrix out, Range *range)
 {
     /* While these weights are used, the next ones are on their way, a part with each tile. */
@@ -165,7 +165,7 @@ INLINE void tile_rows(const Finish finish, const Linear *linear, int32_t column,
     }
 }
 
-static void linear_layer(const Linear *linear, const Quantised *in, int32_t rows, Finish finish, const float *residual,
+static void linear_layer(const Linear *linear, const Quantized *in, int32_t rows, Finish finish, const float *residual,
                          Matrix out, Range *range)
 {
     for (int32_t column = 0; column < linear->outputs; column += TILE_COLUMNS) {

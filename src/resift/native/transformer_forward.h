@@ -25,6 +25,7 @@ typedef struct {
     RowLevel *levels;
     float *scales;
     int32_t zero_point;
+    int16_t *words; /* room for the weights of one tile's columns, where a kernel widens them */
 } Levels;
 
 /* ---- linear layers ---- */
@@ -71,11 +72,11 @@ INLINE void quantized_tile(int rows, const Linear *linear, int32_t column, const
     float *corner = place(out, row, column);
     Ints sum[ROW_TILE][TILE_VECTORS];
 #ifdef WORD_PRODUCTS
-    row_multiply_table[rows](in->levels + (int64_t)row * linear->inputs, linear->inputs,
-                             (const int8_t *)linear->packed + (int64_t)column * linear->inputs, sum[0]);
+    row_multiply_table[rows](in->levels + (int64_t)row * linear->inputs, linear->inputs, in->words,
+                             sum[0]);
     const int32_t zero_point = 0;
 #else
-    const Quantised quantized = {in->levels, 1.0f, in->zero_point, NULL};
+    const Quantized quantized = {in->levels, 1.0f, in->zero_point, NULL};
     multiply_rows[rows](&quantized, row, linear, column, sum);
     const int32_t zero_point = in->zero_point - ACTIVATION_SHIFT;
 #endif
@@ -100,6 +101,9 @@ static void quantized_linear(const Linear *linear, const Levels *in, int32_t row
         /* While these weights are used, the next ones are prefetched, a part with each tile. */
         const char *next = (const char *)linear->packed + column / TILE_COLUMNS * size;
         if (column + TILE_COLUMNS < linear->outputs) next += size;
+#ifdef WORD_PRODUCTS
+        widen_weights((const int8_t *)linear->packed + (int64_t)column * linear->inputs, size, in->words);
+#endif
         for (int32_t row = 0, here; row < rows; row += here, next += part) {
             const int32_t left = rows - row;
             here = left < ROW_TILE ? left : ROW_TILE;
@@ -346,7 +350,7 @@ INLINE int32_t ffn_rows(int32_t tokens)
 }
 
 typedef struct {
-    int64_t state, attended, normed, mixed, wide, hidden, levels, row_scales, attention, head, total;
+    int64_t state, attended, normed, mixed, wide, hidden, levels, row_scales, words, attention, head, total;
 } Layout;
 
 INLINE Layout scratch_layout(const Transformer *model, int32_t tokens)
@@ -365,6 +369,11 @@ INLINE Layout scratch_layout(const Transformer *model, int32_t tokens)
     TAKE(hidden, block * model->ffn);
     TAKE(levels, inputs * (int64_t)sizeof(RowLevel) / (int64_t)sizeof(float) + LANES);
     TAKE(row_scales, rows);
+#ifdef WORD_PRODUCTS
+    TAKE(words, larger(larger(width, model->inner), model->ffn) * TILE_COLUMNS / 2);
+#else
+    TAKE(words, 0);
+#endif
     TAKE(attention, transformer_attention_scratch(model, rows));
     int64_t widest = larger(width, model->outputs);
     for (int32_t i = 0; i < model->head_steps; i++)
@@ -448,7 +457,8 @@ EXPORT void KERNEL_FUNCTION(transformer_forward, KERNEL)(const Transformer *mode
     float *state = scratch + at.state, *attended = scratch + at.attended, *normed = scratch + at.normed;
     float *mixed = scratch + at.mixed, *hidden = scratch + at.hidden;
     const Matrix wide = in_panels(scratch + at.wide, tokens);
-    Levels levels = {(RowLevel *)(void *)(scratch + at.levels), scratch + at.row_scales, ZERO_MIDDLE};
+    Levels levels = {(RowLevel *)(void *)(scratch + at.levels), scratch + at.row_scales, ZERO_MIDDLE,
+                     (int16_t *)(void *)(scratch + at.words)};
 
     const float *embedded = input;
     if (model->embedding_norm.weight) {

@@ -2,7 +2,7 @@
 #ifndef RESIFT_VECTOR_MATH_H
 #define RESIFT_VECTOR_MATH_H
 
-/* Lowest and highest value seen so far; both start at 0, which every quantised range contains. */
+/* Lowest and highest value seen so far; both start at 0, which every quantized range contains. */
 typedef struct {
     Lanes low, high;
 } Range;

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from resift.rerankers.score_cache import MemoryScores as MemoryScores
     from resift.rerankers.score_cache import SQLiteScores as SQLiteScores
     from resift.rerankers.semantic_bm25 import SemanticBM25Reranker as SemanticBM25Reranker
+    from resift.rerankers.torch_model import TorchReranker as TorchReranker
     from resift.rerankers.zero_shot import ZeroShotReranker as ZeroShotReranker
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
@@ -32,6 +33,7 @@ else:
         llm: LLMReranker
         score_cache: CachedScorer MemoryScores SQLiteScores
         semantic_bm25: SemanticBM25Reranker
+        torch_model: TorchReranker
         zero_shot: ZeroShotReranker
         """,
     )

@@ -35,4 +35,19 @@ def build_network(config: Config, tensors: Tensors) -> Network:
         )
     network = FAMILIES[kind](config, tensors)
     tensors.check_all_used()
+    _check_heads(network)
     return network
+
+
+def _check_heads(network: Network) -> None:
+    """Refuse attention heads that the engine cannot split the hidden size into."""
+    width, rest = divmod(network.hidden, network.heads)
+    if rest or not width:
+        raise ModelFileError(
+            f"config.json has {network.heads} attention heads, which do not divide the hidden size "
+            f"{network.hidden}."
+        )
+    if width % 32 and any(layer.rope_theta is not None for layer in network.layers):
+        raise ModelFileError(
+            f"The attention heads are {width} wide; with rotary positions they must be a multiple of 32."
+        )

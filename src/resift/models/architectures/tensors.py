@@ -45,12 +45,12 @@ class Config:
         return value
 
     def size(self, *names: str, default: int | None = None, max: int = 1 << 20) -> int:
-        """Return a whole number from 1 to `max`."""
+        """Return an integer from 1 to `max`."""
         value = self.value(*names)
         value = default if value is None else value
         if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= max:
             raise ModelFileError(
-                f"config.json has {names[0]} {value!r}; a whole number from 1 to {max} is needed."
+                f"config.json has {names[0]} {value!r}; an integer from 1 to {max} is needed."
             )
         return value
 

@@ -1,12 +1,12 @@
 /* Activations as levels: value = scale * (level - zero_point). */
-#ifndef RESIFT_QUANTISED_H
-#define RESIFT_QUANTISED_H
+#ifndef RESIFT_QUANTIZED_H
+#define RESIFT_QUANTIZED_H
 
 typedef struct {
     Activation *levels;
     float scale;
     int32_t zero_point;
     void *blocks; /* what a kernel notes of each block of levels; NULL if nothing */
-} Quantised;
+} Quantized;
 
 #endif
