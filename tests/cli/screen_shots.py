@@ -107,6 +107,7 @@ SCREENS: dict[str, list[str]] = {
     "record": ["record small --pipeline rrf -o run.jsonl --cache cache"],
     "tune": ["tune run.jsonl --budget 10"],
     "calibrate": ["calibrate judged.jsonl"],
+    "report": ["report cost events.jsonl"],
     "config": ["config check pipeline.yaml", "config show pipeline.yaml", "config check wrong.yaml"],
     "doctor": ["doctor", "doctor --store library.db"],
     "demo": ["demo"],
@@ -141,6 +142,20 @@ def write_files(folder: Path) -> None:
         "notes.jsonl": _jsonl({"id": f"n{n}", "text": text} for n, text in enumerate(NOTES)),
         "pipeline.yaml": PIPELINE,
         "wrong.yaml": WRONG,
+        "events.jsonl": _jsonl(
+            {
+                "time": "2026-11-18T09:00:00Z",
+                "event": "provider_billed",
+                "provider": "voyage",
+                "model": "rerank-2.5",
+                "tokens": 1000 * n,
+                "search_units": 0,
+                "cost_usd": 0.00005 * n,
+                "estimated": False,
+                "price_checked": True,
+            }
+            for n in range(1, 9)
+        ),
         "judged.jsonl": _jsonl({"score": n % 17 - 8, "label": int(n % 17 + n % 5 > 10)} for n in range(200)),
         "questions.jsonl": _jsonl([{"query": "travel costs", "candidates": NOTES}]),
     }

@@ -27,6 +27,7 @@ READERS = {
     "graph": ["graph", "build", "FILE", "-o", "out.pack"],
     "index": ["index", "FILE", "--store", "out.db", "--text-only"],
     "record": ["record", "FILE", "-o", "out.jsonl"],
+    "report": ["report", "cost", "FILE"],
     "rerank": ["rerank", "q", "FILE"],
     "search": ["search", "q", "--store", "FILE", "--text-only"],
     "serve": ["serve", "--port", "0", "--pipeline", "FILE"],

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from resift.cli.arguments import add_json
-from resift.cli.terminal import print_error, print_json, print_table, print_text
+from resift.cli.terminal import print_json, print_table, print_text
 from resift.errors import DataFormatError
 
 EXAMPLES = """\
@@ -86,9 +86,11 @@ def run_report(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"rows": table, "total_usd": total, "skipped_for_cost": dict(sorted(skipped.items()))})
         return 0
-    if not table:
-        print_error(f"no event {_BILLED!r} in {', '.join(map(str, args.logs))}")
-    else:
+    if not table and not skipped:
+        raise DataFormatError(
+            f"No event {_BILLED!r} in {', '.join(map(str, args.logs))}. Pass a file of JsonlSink or LogSink."
+        )
+    if table:
         headers = ("day", "provider", "model", "calls", "tokens", "searches", "USD")
         print_table(
             headers,

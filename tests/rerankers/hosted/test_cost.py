@@ -178,8 +178,8 @@ def test_report_reads_json_and_log_lines(tmp_path, capsys, caplog):
 def test_report_of_a_log_without_costs_or_a_missing_file(tmp_path, capsys):
     empty = tmp_path / "empty.jsonl"
     empty.write_text("")
-    assert main(["report", "cost", str(empty)]) == 0
-    assert "no event" in capsys.readouterr().err
+    assert main(["report", "cost", str(empty)]) == 1
+    assert "No event" in capsys.readouterr().err
     assert main(["report", "cost", str(tmp_path / "missing.jsonl")]) == 1
     assert "missing.jsonl" in capsys.readouterr().err
     assert main(["report", "cost", str(tmp_path)]) == 1
