@@ -224,9 +224,9 @@ class PassageReader:
                         chunks[hit.id] = around
                         break
             wanted = {hit.id: parent for hit in hits if options.parents and (parent := parent_id(hit))}
-            for store in self.stores if wanted else ():
-                if hasattr(store, "get"):
-                    found = {parent.id: parent for parent in await store.get(sorted(set(wanted.values())))}
+            for other in self.stores if wanted else ():
+                if hasattr(other, "get"):
+                    found = {parent.id: parent for parent in await other.get(sorted(set(wanted.values())))}
                     parents |= {id: found[parent] for id, parent in wanted.items() if parent in found}
         # Any exception: the store may be foreign or closed, and the hits alone are better than nothing.
         except Exception as exc:

@@ -102,10 +102,10 @@ async def prune(
         if policy.max_tokens is None or passage_tokens(tried, count) <= policy.max_tokens:
             kept.add(i)
             result = tried
-    reason = None
+    unscored: str | None = None
     if whole < len(passages):
-        reason = f"prune: {len(passages) - whole} of {len(passages)} passages were not scored"
-    return PruneResult(tuple(result), len(units), len(kept), reason)
+        unscored = f"prune: {len(passages) - whole} of {len(passages)} passages were not scored"
+    return PruneResult(tuple(result), len(units), len(kept), unscored)
 
 
 @dataclass(frozen=True, slots=True)
