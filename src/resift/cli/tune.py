@@ -125,7 +125,7 @@ def configure_tune(parser: argparse.ArgumentParser) -> None:
         "--search",
         choices=("local", "grid"),
         default=None,
-        help="search all settings (default: local; with fewer than 100 queries only the learned weights)",
+        help="search all settings (default: local; with fewer than 100 queries only the fitted weights)",
     )
     parser.add_argument("--budget", type=int, default=None, help="number of settings to try (default: 200)")
     parser.add_argument("--seed", type=int, default=1, help="seed of the random search (default: 1)")
@@ -191,7 +191,7 @@ def run_tune(args: argparse.Namespace) -> int:
 
 
 def _is_small(recording: Recording, args: argparse.Namespace) -> bool:
-    """Whether to fit only the learned weights: few queries, and no option of the larger search."""
+    """Whether to fit only the fitted weights: few queries, and no option of the larger search."""
     from resift.evaluation.tuning import SMALL_RECORDING
 
     chosen = (args.search, args.train, args.test, args.held_out, args.budget)

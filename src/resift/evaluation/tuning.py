@@ -35,10 +35,10 @@ STARTS = 3
 
 DENSE_SHIFTS = (-0.4, -0.3, -0.2, -0.1, 0.0, 0.1, 0.2, 0.3, 0.4)
 RERANKER_SHIFTS = (-0.6, -0.4, -0.2, -0.1, 0.0, 0.1, 0.2, 0.4)
-"""Steps away from the learned weights of the default order."""
+"""Steps away from the fitted weights of the default order."""
 
 SMALL_RECORDING = 100
-"""With fewer judged queries only the shifts of the learned weights are fitted, by cross-validation."""
+"""With fewer judged queries only the shifts of the fitted weights are fitted, by cross-validation."""
 
 MIN_RATED_QUERIES = 10
 """With fewer rated queries the default stays."""
@@ -308,12 +308,12 @@ def read_clicks(path: Path | str) -> Collection:
 
 
 def fit_clicks(recording: Recording) -> ClickFit:
-    """Fit the learned weights to ratings of users, so that good hits rank above bad ones."""
+    """Fit the fitted weights to ratings of users, so that good hits rank above bad ones."""
     return _fit_shifts(recording, lambda run: _rate_run(recording, run))
 
 
 def fit_judged(recording: Recording, measure: str = "nDCG@10") -> ClickFit:
-    """Fit the learned weights to a few judged queries."""
+    """Fit the fitted weights to a few judged queries."""
     name = measure_name(measure)
     judge = Judge(recording.qrels(), [name])
 
@@ -327,7 +327,7 @@ def fit_judged(recording: Recording, measure: str = "nDCG@10") -> ClickFit:
 def _fit_shifts(
     recording: Recording, measure_run: Callable[[Mapping[str, Sequence[str]]], list[float]]
 ) -> ClickFit:
-    """Return the shifts of the learned weights of vector search and reranker with the largest gain.
+    """Return the shifts of the fitted weights of vector search and reranker with the largest gain.
 
     Each step away from the default must bring more than its cost, which shrinks the result toward the shipped
     model. The result must beat the default on held-out queries by more than its standard error. Otherwise the
@@ -373,7 +373,7 @@ def _rate_run(recording: Recording, run: Mapping[str, Sequence[str]]) -> list[fl
 
 
 def weight_steps(start: Setting, header: Header) -> dict[Setting, int]:
-    """Return all shifts of the learned weights, with their distance in steps from the default."""
+    """Return all shifts of the fitted weights, with their distance in steps from the default."""
     shifts = RERANKER_SHIFTS if header.depth else (0.0,)
     return {
         replace(start, dense_shift=dense, reranker_shift=reranker): abs(i - DENSE_SHIFTS.index(0.0))

@@ -119,14 +119,14 @@ class Blend:
     Scores on another scale than logits (`ScorerInfo.score_scale`) are first stretched to the usual spread of
     logits. Weight 1 is exactly the order of the reranker, weight 0 exactly that of the first stage.
 
-    Without a weight, the learned model of the default order derives one from the candidates (`order_model`).
+    Without a weight, the fitted model of the default order derives one from the candidates (`order_model`).
 
     `neighbors` is how far a hit moves up toward the mean score of its three nearest candidates, if that is
-    higher. With the learned weight a hit also moves down toward it, by a share of that.
+    higher. With the fitted weight a hit also moves down toward it, by a share of that.
     """
 
     weight: float | None = option(
-        "Weight of the reranker: 1 uses it alone, 0 the first stage alone; learned by default.",
+        "Weight of the reranker: 1 uses it alone, 0 the first stage alone; fitted by default.",
         default=None,
         min=0,
         max=1,
@@ -145,7 +145,7 @@ class Blend:
         aliases=["neighbours"],
     )
     reranker_shift: float = option(
-        "Added to the learned weight; found by resift tune.", default=0.0, min=-1, max=1
+        "Added to the fitted weight; found by resift tune.", default=0.0, min=-1, max=1
     )
 
     def __post_init__(self) -> None:
@@ -173,7 +173,7 @@ def blend(
     Scores of several rerankers are each read on their own scale, and the last score of a hit counts.
     Unscored hits keep their first-stage value. Without reranker scores or first-stage evidence, the order
     stays. A ranking has its own trace. `neighbors` are those of `nearest_neighbors`;
-    the name was `near` in 0.2. `model` replaces the learned model of the default order.
+    the name was `near` in 0.2. `model` replaces the fitted model of the default order.
     """
     rules = policy or Blend()
     known = known_evidence

@@ -1,4 +1,4 @@
-"""The learned model of the default order: how much each list and the reranker count for one query.
+"""The fitted model of the default order: how much each list and the reranker count for one query.
 
 `default_order.json` has its coefficients and the collections they were fitted on. A weight is a base plus a
 few terms, each linear in one fact about the candidates of the query. The facts need no judgments and no model
@@ -160,7 +160,7 @@ class OrderModel:
     ) -> list[float]:
         """Return the weight of each list by its retrieval mode and language fit; they add up to 1.
 
-        `dense_weight` replaces the learned weight. Other modes than "lexical" and "dense" count like the mean
+        `dense_weight` replaces the fitted weight. Other modes than "lexical" and "dense" count like the mean
         of the two. Without a list that fits, all count the same.
         """
         dense = self.dense(facts, self.dense_shift) if dense_weight is None else dense_weight

@@ -1,4 +1,4 @@
-"""Weighted fusion, the first stage of the default order: z-scores over the pool, with learned weights."""
+"""Weighted fusion, the first stage of the default order: z-scores over the pool, with fitted weights."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def weighted(
 ) -> FusedHits:
     """Fuse by the weighted mean of each list's z-scores over the pool.
 
-    The learned weight of a list depends on its retrieval mode (one per list) and on facts about the
+    The fitted weight of a list depends on its retrieval mode (one per list) and on facts about the
     candidates, which are measured unless given; `dense_weight` replaces it. A list whose model was not
     trained on the script of query and texts (`languages`, one per list) does not count. Lists of the same
     retrieval mode that share no hit and have one score scale are parts of one collection: their scores are
@@ -107,14 +107,14 @@ class WeightedOptions(Options):
         "What makes two hits the same; by default the id.", default=None
     )
     dense_weight: float | None = option(
-        "Weight of vector search next to keyword search; learned by default.",
+        "Weight of vector search next to keyword search; fitted by default.",
         default=None,
         min=0,
         max=1,
         aliases=["vectors"],
     )
     dense_shift: float = option(
-        "Added to the learned weight of vector search; found by resift tune.", default=0.0, min=-1, max=1
+        "Added to the fitted weight of vector search; found by resift tune.", default=0.0, min=-1, max=1
     )
 
 
