@@ -371,10 +371,9 @@ class Setting:
     """Options that turn recorded scores into an order.
 
     With `depth` 0 there is no reranking; after `weighted` fusion it is the maximum depth. Without `blend` the
-    order of the reranker is final. `blend_weight` None means the fitted weight. `weights` are in the order of the
-    recorded stores, all 1 if empty. `dense_weight` applies to `weighted`, None means the fitted weight. The shifts
-    are added to the fitted weights. `floor` is (store, score), a
-    threshold of the gate.
+    order of the reranker is final. `weights` are in the order of the recorded stores, all 1 if empty. None as
+    `blend_weight` or `dense_weight` means the fitted weight. The shifts are added to the fitted weights. `floor`
+    is (store, score), a threshold of the gate.
     """
 
     method: str = "rrf"
