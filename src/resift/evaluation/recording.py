@@ -372,7 +372,7 @@ class Setting:
 
     With `depth` 0 there is no reranking; after `weighted` fusion it is the maximum depth. Without `blend` the
     order of the reranker is final. `weights` are in the order of the recorded stores, all 1 if empty. None as
-    `blend_weight` or `dense_weight` means the fitted weight. The shifts are added to the fitted weights. `floor`
+    `blend_weight` or `dense_weight` means the fitted weight. The shifts are added to these. `floor`
     is (store, score), a threshold of the gate.
     """
 
