@@ -45,7 +45,7 @@ def frame(title: str, note: str, height: float, body: Sequence[Markup]) -> str:
     ]
     drawn = str(svg_element(WIDTH, height, parts, css="chart", label=title))
     return drawn.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1).replace(
-        ">", f">{html('<title>{}</title>', title)}<style>{STYLE}</style>", 1
+        ">", f">{html('<title>{}</title><desc>{}</desc>', title, note)}<style>{STYLE}</style>", 1
     ) + "\n"  # fmt: skip
 
 

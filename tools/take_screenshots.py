@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import os
 import pty
+import re
 import shutil
 import struct
 import subprocess
@@ -22,6 +23,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from xml.sax.saxutils import escape
 
 from resift.demo import passages
 
@@ -226,6 +228,8 @@ def take_terminal(name: str, command: str, folder: Path, columns: int = 100) -> 
         "Fira Code", "ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono"
     )
     picture = console.export_svg(title=command, theme=MONOKAI, code_format=template, unique_id=name)
+    label = f"<title>{escape(command)}</title><desc>Output of {escape(command)} in a terminal.</desc>"
+    picture = re.sub(r"(<svg[^>]*>)", rf"\1{label}", picture, count=1)
     (PICTURES / f"{name}.svg").write_text(picture, encoding="utf-8")
     sys.stderr.write(f"wrote {name}.svg, {len(picture) // 1024} KB\n")
 

@@ -87,6 +87,7 @@ MESSAGES = [
 
 SCREENS: dict[str, list[str]] = {
     "index": ["index handbook --store library.db", "index handbook --store library.db -v"],
+    "init": ["init --store library.db -o found.yaml", "init --store missing.db -o other.yaml"],
     "search": [
         f"search {ASKED} --store library.db -k 3",
         f"search {ASKED} --store library.db -k 2 --explain",

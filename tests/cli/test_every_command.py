@@ -26,6 +26,7 @@ READERS = {
     "fuse": ["fuse", "FILE"],
     "graph": ["graph", "build", "FILE", "-o", "out.pack"],
     "index": ["index", "FILE", "--store", "out.db", "--text-only"],
+    "init": ["init", "--store", "FILE", "-o", "out.yaml"],
     "record": ["record", "FILE", "-o", "out.jsonl"],
     "report": ["report", "cost", "FILE"],
     "rerank": ["rerank", "q", "FILE"],

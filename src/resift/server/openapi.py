@@ -226,6 +226,8 @@ class _ApiPage:
             return " | ".join(map(str, schema["enum"]))
         kind = schema.get("type", "any value")
         if kind == "array":
+            if "prefixItems" in schema:  # a tuple
+                return f"[{', '.join(self._type(item) for item in schema['prefixItems'])}]"
             items = self._type(schema.get("items", {}))
             return f"array of {items}{_bounds(schema, 'minItems', 'maxItems', ' items')}"
         if kind == "string":
