@@ -40,7 +40,7 @@ async def ranked(collection: Collection, index: Path, *, exact: bool, scorer: An
     for query, text in list(collection.queries.items())[:questions]:
         ranking = await pipeline.search(text)
         assert not ranking.degraded, ranking.reason
-        notes = [record.note for record in ranking.trace.of(StageKind.RETRIEVE)]
+        notes = [record.note for record in ranking.trace.by_kind(StageKind.RETRIEVE)]
         approximate += "approximate" in notes
         run[query] = tuple(hit.id for hit in hits_beyond_k(ranking))
     await pipeline.close()

@@ -56,7 +56,7 @@ def reranked(ranking: Ranking) -> Ranking:
     hits = with_scores([*top, *ranking[DEPTH:]], scores)
     record = make_record(StageKind.RERANK, "rerank", hits, scored=True, source="cross-encoder")
     record = replace(record, score_scale="logit", languages=("en",))
-    return Ranking(tuple(hits), trace=ranking.trace.then(record))
+    return Ranking(tuple(hits), trace=ranking.trace.append(record))
 
 
 def vectors_of(hits: Sequence[Hit]) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def main(argv: list[str] | None = None) -> int:
     rounds = 3 if args.quick else ROUNDS
     fused = pool(1)
     gated = gate.gate(fused, profile=PROFILE, rerank_top_n=K)
-    hits = reranked(Ranking(gated.kept, trace=fused.trace.then(gated.record)))
+    hits = reranked(Ranking(gated.kept, trace=fused.trace.append(gated.record)))
 
     vectors = vectors_of(fused)
     near = shape.nearest(vectors)

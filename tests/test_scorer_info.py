@@ -56,7 +56,7 @@ def hits(count=3):
 def record_of(scorer):
     ranking = asyncio.run(rescore(scorer, "Geschichte der Stadt Bern", hits(), k=3))
     assert not ranking.degraded or ranking.tier == "fallback"
-    return ranking.trace.of(StageKind.RERANK)[-1]
+    return ranking.trace.by_kind(StageKind.RERANK)[-1]
 
 
 SPEC = builtin_spec("cross-encoder/ms-marco-MiniLM-L-12-v2")
@@ -132,7 +132,7 @@ def blend_weight(info):
         guard=Shape(name="guard"),
     )
     ranking = pipeline.rank("Geschichte der Stadt Bern", k=3)
-    [reranked] = ranking.trace.of(StageKind.RERANK)
+    [reranked] = ranking.trace.by_kind(StageKind.RERANK)
     [blended] = [record for record in ranking.trace if record.name == "blend"]
     return blended.weights["cross-encoder"], reranked
 

@@ -97,7 +97,7 @@ def run_script(script: Path) -> None:
     sys.argv = [script.name]
     sys.path[0] = str(script.parent)
     warnings.simplefilter("error")
-    runpy.run_path(script.name, run_name="__main__")
+    runpy.run_path(str(script), run_name="__main__")  # spawned processes import it by its path
     sys.exit()
 
 

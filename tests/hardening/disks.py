@@ -11,11 +11,8 @@ import signal
 import tempfile
 from pathlib import Path
 
-import numpy as np
-
 from resift._internal.files import atomic_write
 from resift.errors import ResiftError
-from resift.rerankers.late_interaction import VectorCache
 from resift.stores.sqlite import SQLiteStore
 from tests.hardening.damage import SeededEmbedder
 from tests.hardening.durability import crash_test
@@ -44,7 +41,7 @@ def attack_full_disks(seed: int, count: int) -> Outcome:
             outcome.tried += 1
             place = Path(folder) / str(at)
             place.mkdir()
-            (_sqlite, _text_file, _vectors)[at % 3](outcome, place, draw.randrange(1, 60_000))
+            (_sqlite, _text_file)[at % 2](outcome, place, draw.randrange(1, 60_000))
     return outcome
 
 
@@ -86,17 +83,6 @@ def _text_file(outcome: Outcome, folder: Path, room: int) -> None:
     outcome.check(ended in ("named", "OSError", "done"), f"a text file: {ended}")
     outcome.check(path.read_text() in ("old", "new" * 30_000), "half a text file")
     outcome.check(len(list(folder.iterdir())) == 1, "a part of a text file stayed")
-
-
-def _vectors(outcome: Outcome, folder: Path, room: int) -> None:
-    path = folder / "vectors.npz"
-    cache = VectorCache(64, model="m")
-    cache.put("a", np.zeros((2, 4), dtype=np.float32))
-    cache.save(path)
-    cache.put("b", np.ones((200, 100), dtype=np.float32))
-    ended = _with_room(room, lambda: cache.save(path))
-    outcome.check(ended in ("named", "OSError", "done"), f"a vector cache: {ended}")
-    outcome.check(VectorCache(64, model="m").load(path) in (1, 2), "a vector cache was lost")
 
 
 def _with_room(room: int, write) -> str:

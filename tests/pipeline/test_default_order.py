@@ -152,7 +152,7 @@ def test_a_hosted_reranker_orders_like_the_logits_behind_its_probabilities(words
     """Probabilities of logits that spread at least as far as usual count exactly as those logits."""
     stores = stores_of(words, meaning)[:2]
     local = answer(stores, Scorer(said))
-    [read] = local.trace.of(StageKind.RERANK)
+    [read] = local.trace.by_kind(StageKind.RERANK)
     assume(mean_and_deviation([score for score in read.scores if score is not None])[1] >= USUAL_SPREAD)
     odds = {id: 1 / (1 + math.exp(-value)) for id, value in said.items()}
     hosted = answer(stores, Scorer(odds, "probability"))

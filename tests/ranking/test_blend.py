@@ -58,7 +58,7 @@ def test_worked_example():
     assert shaped.ids == ["y", "x"]
     assert shaped.kept[0].score == pytest.approx(0.2 * -1 + 0.8 * (2 * share + 0.2 * 2) / 2.8)
     assert shaped.kept[1].score == pytest.approx(0.2 * 1 + 0.8 * 2 * (1 - share) / 2.8)
-    blended = Ranking(shaped.kept, trace=hits.trace.then(*shaped.records))
+    blended = Ranking(shaped.kept, trace=hits.trace.append(*shaped.records))
     step = blended.path("y")[-1]
     assert [name for name, _ in step.parts] == ["first stage", "cross-encoder"]
     assert sum(value for _, value in step.parts) == step.score
@@ -196,7 +196,7 @@ def test_blending_twice_is_blending_once(hits, weight):
 @given(reranked())
 def test_the_end_points_are_exact(hits):
     """Weight 1 sorts by the reranker's scores; weight 0 by the fused ranks."""
-    (said,), (rrf,) = hits.trace.of(StageKind.RERANK), hits.trace.of(StageKind.FUSE)
+    (said,), (rrf,) = hits.trace.by_kind(StageKind.RERANK), hits.trace.by_kind(StageKind.FUSE)
     reranker = {id: score for id, score in zip(said.ids, said.scores, strict=True) if score is not None}
     fused = rrf.positions()
     if reranker and hits:

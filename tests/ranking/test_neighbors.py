@@ -69,7 +69,7 @@ def test_hits_sink_where_the_words_are_technical():
         for letters in (4.2, 6.0)
     )
     assert (talk.ids[0], field.ids[0]) == ("a", "b")
-    blended = Ranking(field.kept, trace=hits.trace.then(*field.records))
+    blended = Ranking(field.kept, trace=hits.trace.append(*field.records))
     assert blended.path("a")[-1].parts[-1][0] == "neighbors"
     assert blended.path("a")[-1].parts[-1][1] < 0
     assert "lower-scoring similar hits" in blended.why("a")
@@ -88,7 +88,7 @@ def test_what_is_like_the_leader_is_lifted_and_the_record_says_by_whom():
     assert blend(hits).ids == ["a", "b", "d", "e"]
     shaped = blend(hits, neighbors=near)
     assert shaped.ids.index("e") < shaped.ids.index("d")
-    blended = Ranking(shaped.kept, trace=hits.trace.then(*shaped.records))
+    blended = Ranking(shaped.kept, trace=hits.trace.append(*shaped.records))
     step = blended.path("e")[-1]
     assert [name for name, _ in step.parts] == ["first stage", "cross-encoder", "neighbors"]
     assert sum(value for _, value in step.parts) == pytest.approx(step.score)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -37,7 +38,7 @@ def server(tmp_path_factory, judged):
 def visit(driver, server):
     """Open the page and give it the key that it asks for."""
     driver.get(f"{server.url}/")
-    wait = WebDriverWait(driver, 30)
+    wait = WebDriverWait(driver, 30, ignored_exceptions=[StaleElementReferenceException])
     wait.until(lambda one: one.find_element(By.ID, "key").is_displayed())
     driver.find_element(By.ID, "key").send_keys("sesame\n")
     wait.until(lambda one: one.find_element(By.TAG_NAME, "body").get_attribute("data-ready") == "yes")
@@ -184,13 +185,14 @@ def test_an_index_is_described_searched_by_address_filtered_and_saved(tmp_path):
     server = start("--store", str(store))
     try:
         with opened(tmp_path / "profile") as driver:
-            wait = WebDriverWait(driver, 30)
+            wait = WebDriverWait(driver, 30, ignored_exceptions=[StaleElementReferenceException])
             driver.get(f"{server.url}/")
             wait.until(lambda one: "2 passages" in one.find_element(By.ID, "index").text)
             samples = driver.find_elements(By.CSS_SELECTOR, ".samples button")
             next(button for button in samples if button.text == "Red foxes").click()
             wait.until(cards)
-            assert cards(driver)[0].find_element(By.CSS_SELECTOR, ".title").text == "Zoo › Red foxes"
+            title = (By.CSS_SELECTOR, ".title")
+            wait.until(lambda one: cards(one)[0].find_element(*title).text == "Zoo › Red foxes")
             assert "#q=Red+foxes" in driver.current_url
             driver.get("about:blank")
             driver.get(f"{server.url}/#q=when+does+the+fox+sleep%3F&k=1")

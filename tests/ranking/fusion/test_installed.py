@@ -41,7 +41,7 @@ def test_an_installed_method_fuses_and_is_in_the_trace(theirs):
     """A plain list of hits gets the record that ours write themselves."""
     ranking = fuse(LISTS, method="last_first", k=1)
     assert (ranking.ids, [hit.id for hit in ranking.cut], ranking.replay()) == (["b"], ["a"], ["b"])
-    [record] = ranking.trace.of(StageKind.FUSE)
+    [record] = ranking.trace.by_kind(StageKind.FUSE)
     assert (record.name, record.scores) == ("last-first", (2.0, 1.0))
     assert fuse(LISTS, method="last-first", upside_down=False).ids == ["a", "b"]
     assert [hit.id for hit in fusion_method("last-first")(LISTS, k=1)] == ["b"]
@@ -51,7 +51,7 @@ def test_an_installed_method_with_sources_gets_the_declared_order(theirs):
     """A method with `sources` gets them, and its own record is kept."""
     shared = {"x": [Hit("a", "one", 1.0)], "y": [Hit("a", "other", 1.0)]}
     ranking = fuse(shared, method="declared", sources=["y", "x"])
-    assert (ranking[0].text, ranking.trace.of(StageKind.FUSE)[0].name) == ("other", "rrf")
+    assert (ranking[0].text, ranking.trace.by_kind(StageKind.FUSE)[0].name) == ("other", "rrf")
 
 
 def test_invalid_options_and_lists_raise_input_error(theirs):
