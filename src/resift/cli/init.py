@@ -198,8 +198,10 @@ def _open(source: Source, table: str, text: str | None, id: str | None) -> Any:
 
 
 def _list_columns(store: Any) -> list[str]:
-    names = getattr(store, "column_types", None) or getattr(store, "known_fields", None)
-    return list(names or getattr(store, "field_types", ()))
+    for name in ("column_types", "known_fields", "field_types"):
+        if columns := getattr(store, name, None):
+            return list(columns)
+    return []
 
 
 def pipeline_text(source: Source, table: str, keys: Mapping[str, Any]) -> str:

@@ -223,8 +223,7 @@ def _nested_fields(record: JsonMapping, *, depth: int, titles: bool) -> list[Par
         for key in names:
             value = record.get(key)
             hidden = key.startswith(("_", "@")) and key != "_source"
-            is_object = type(value) is dict or isinstance(value, Mapping)
-            if is_object and not hidden and key.casefold() not in _KNOWN:
+            if isinstance(value, Mapping) and not hidden and key.casefold() not in _KNOWN:
                 inner = _text_fields(value, depth=depth + 1)
                 if titles or any(_leaf(name) not in TITLE_NAMES for name, _ in inner):
                     found += [(f"{key}.{name}", text) for name, text in inner]
