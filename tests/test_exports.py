@@ -110,3 +110,16 @@ def test_the_first_fuse_does_not_load_slow_modules():
         [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True
     )
     assert answer.stdout.strip() == "[]"
+
+
+def test_names_of_the_values_in_0_2_still_work_with_a_warning():
+    """The pages of 0.2 used them."""
+    from resift import types
+
+    with pytest.warns(DeprecationWarning, match="make_record"):
+        assert types.record_of is types.make_record
+    record = types.make_record(types.StageKind.FUSE, "rrf", [types.Hit("a")])
+    with pytest.warns(DeprecationWarning, match="append"):
+        trace = types.Trace(()).then(record)
+    with pytest.warns(DeprecationWarning, match="by_kind"):
+        assert trace.of(types.StageKind.FUSE) == (record,)

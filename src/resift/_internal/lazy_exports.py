@@ -19,21 +19,29 @@ from importlib import import_module
 TYPE_CHECKING = False  # type checkers treat it like typing's, whose import would cost more than this module
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     Exports = tuple[Callable[[str], object], Callable[[], list[str]], list[str]]
 
 
-def lazy_exports(package: str, table: str, *, more: Sequence[str] = ()) -> Exports:
+def lazy_exports(
+    package: str, table: str, *, more: Sequence[str] = (), renamed: Mapping[str, str] | None = None
+) -> Exports:
     """Return `__getattr__`, `__dir__` and `__all__` of a package.
 
     Each line of the table is a module of the package and its public names: `sqlite: SQLiteStore`. `more`
-    lists names that the package defines itself.
+    lists names that the package defines itself, `renamed` old names that still work with a warning.
     """
     rows = [row.split(":") for row in table.split("\n") if ":" in row]
     modules = {name: f".{module.strip()}" for module, names in rows for name in names.split()}
 
     def __getattr__(name: str) -> object:  # noqa: N807 - becomes the package's
+        if renamed and name in renamed:
+            import warnings
+
+            message = f"{package}.{name} is now {renamed[name]}; the old name goes with Resift 0.4."
+            warnings.warn(message, DeprecationWarning, stacklevel=2)
+            name = renamed[name]
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(import_module(modules[name], package), name)

@@ -46,4 +46,11 @@ else:
         scores: Languages ScorerInfo Scores ScoreScale check_languages check_score_scale is_english_only
         trace: RETRIEVAL_MODES FusedHits StageKind StageRecord Step Trace cut_record make_record
         """,
+        renamed={
+            "Fused": "FusedHits",
+            "by_score": "sort_key",
+            "finite": "to_finite_float",
+            "record_of": "make_record",
+            "trace_of": "get_trace",
+        },
     )

@@ -167,6 +167,16 @@ class Trace(tuple[StageRecord, ...]):
         """Return the records of one kind."""
         return tuple([record for record in self if record.kind is kind])
 
+    def then(self, *records: StageRecord) -> Trace:
+        """Return a trace with these records at the end; deprecated, use `append`."""
+        _warn_renamed("Trace.then", "append")
+        return self.append(*records)
+
+    def of(self, kind: StageKind) -> tuple[StageRecord, ...]:
+        """Return the records of one kind; deprecated, use `by_kind`."""
+        _warn_renamed("Trace.of", "by_kind")
+        return self.by_kind(kind)
+
     def order(self) -> tuple[str, ...]:
         """Return the final order of the ids according to the records."""
         # The list of a single store is not an order of all candidates.
@@ -251,3 +261,9 @@ def cut_record(ids: Sequence[str], k: int, *, note: str = "") -> tuple[StageReco
     if k >= len(ids):
         return ()
     return (StageRecord(kind=StageKind.CUT, name="cut", ids=tuple(ids), kept=k, note=note or f"k={k}"),)
+
+
+def _warn_renamed(old: str, new: str) -> None:
+    import warnings
+
+    warnings.warn(f"{old} is now {new}; the old name goes with Resift 0.4.", DeprecationWarning, stacklevel=3)
