@@ -144,3 +144,28 @@ def test_a_broken_connection_is_replaced() -> None:
         assert await store.count() == 1
 
     run(body, mode="text")
+
+
+def test_options_of_the_connection_string_stay_in_force(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search path and a statement timeout of the user, in the string or in PGOPTIONS."""
+    from resift.stores import tables
+
+    table = fresh_table()
+    with psycopg.connect(dsn(), autocommit=True) as admin:
+        admin.execute("CREATE SCHEMA IF NOT EXISTS library")
+        admin.execute(f"CREATE TABLE library.{table} (id int PRIMARY KEY, body text)")
+    chosen = "-c search_path=library -c statement_timeout=1234"
+    shown = "SELECT current_setting('search_path'), current_setting('statement_timeout')"
+
+    async def settings(store: Any) -> Any:
+        rows = await store._job(lambda connection: connection.execute(shown).fetchall())
+        await store.close()
+        return rows[0]
+
+    with_options = psycopg.conninfo.make_conninfo(dsn(), options=chosen)
+    assert asyncio.run(settings(PostgresStore(with_options))) == ("library", "1234ms")
+    assert asyncio.run(settings(tables.PostgresTable(with_options, table))) == ("library", "1234ms")
+    monkeypatch.setenv("PGOPTIONS", chosen)
+    assert asyncio.run(settings(PostgresStore(dsn()))) == ("library", "1234ms")
+    monkeypatch.delenv("PGOPTIONS")
+    assert asyncio.run(settings(PostgresStore(dsn(), timeout_s=7)))[1] == "7s"

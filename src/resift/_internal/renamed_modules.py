@@ -80,7 +80,7 @@ RENAMED = {
     "resift.stores.filtering": "resift.stores.filters",
     "resift.stores.where_text": "resift.stores.filters",
     "resift.stores.records": "resift.stores.engine_store",
-    "resift.stores.store_options": "resift.stores.engine_store",
+    "resift.stores.store_options": "resift.stores.backend",
     "resift.stores.sqlite_options": "resift.stores.sqlite",
     "resift.stores.sqlite_schema": "resift.stores.sqlite.tables",
     "resift.stores.sqlite_write": "resift.stores.sqlite.writer",

@@ -186,7 +186,9 @@ def fuse_views(views: Sequence[Sequence[Hit]], *, k: int, source: str) -> list[H
     # Ranks, because BM25 and cosine scores have no common scale.
     fused = rrf([list(view) for view in views], k_param=60, k=k)
     hits = [replace(hit, source=source) for hit in fused]
-    return SearchHits(hits, approximate=any(getattr(view, "approximate", False) for view in views))
+    approximate = any(getattr(view, "approximate", False) for view in views)
+    warning = " ".join(filter(None, (getattr(view, "warning", "") for view in views)))
+    return SearchHits(hits, approximate=approximate, warning=warning)
 
 
 # Concurrency

@@ -1,24 +1,24 @@
-"""LanceDBVectorStore: documents in a LanceDB table, searched by vectors, by keywords, or by both."""
+"""LanceDB: its connection, and LanceDBVectorStore, documents in one table of ours."""
 
 from __future__ import annotations
 
 import datetime
+import json
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from resift._internal.arrays import Array, Vector
 from resift._internal.forking import after_fork, leak
 from resift.errors import StoreError, require
 from resift.protocols import Embedder
+from resift.stores.backend import BackendStore, Row, SearchOptions
 from resift.stores.base import Mode, deprecated_name
-from resift.stores.engine_store import TAGS_VERSION, EngineRow, EngineStore, Record, SearchOptions
+from resift.stores.engine_store import TAGS_VERSION, Document, EngineStore, Record
 from resift.types import JsonObject
-from resift.validation import check_arguments, option
-
-T = TypeVar("T")
+from resift.validation import Options, check_arguments, option
 
 _EMBEDDER, _LANGUAGE, _TAGS = b"resift.embedder", b"resift.language", b"resift.tags"
 _TERMS, _VECTOR = "words", "vector"
@@ -30,14 +30,79 @@ _REFINE = 4  # candidates per result that are compared by their full vectors
 
 
 @dataclass(frozen=True, kw_only=True)
-class LanceDBOptions(SearchOptions):
-    """Options of a LanceDB store in a pipeline file."""
+class LanceDBFolderOptions(Options):
+    """Where the database is, in a pipeline file."""
 
     uri: str = option("Folder or address of the database.", kind="path")
+
+
+class LanceDBBackend(BackendStore):
+    """The connection to a LanceDB database, and vector search of one of its tables."""
+
+    _connection: Any = None
+    _table: Any = None
+    _forked = False
+
+    def _set_database(self, uri: str | Path, name: str) -> None:
+        self._lance = require("lancedb", extra="lancedb")
+        self._uri, self.name = str(uri), name
+        self._lock = threading.RLock()  # one writer at a time; reads need none
+        after_fork(self)
+
+    def reset_after_fork(self) -> None:
+        """Refuse to work in a forked child: LanceDB's threads are gone there and its calls would hang."""
+        leak(self._connection, self._table)
+        self._forked = self._connection is not None
+        self._lock = threading.RLock()
+        self._connection = self._table = None
+
+    def _connect(self) -> Any:
+        if self._forked:
+            raise StoreError(
+                f"LanceDB store {self.name!r} was used before this process was forked, and LanceDB does not "
+                "survive that. Start workers with spawn or forkserver, or open the store first in them.",
+                store=self.name,
+            )
+        if self._connection is None:
+            # Zero: every read sees what other processes wrote.
+            interval = datetime.timedelta(0)
+            self._connection = self._lance.connect(self._uri, read_consistency_interval=interval)
+        return self._connection
+
+    def _list_tables(self) -> Iterator[str]:
+        page: str | None = None
+        while True:
+            listed = self._connect().list_tables(page_token=page)
+            yield from listed.tables
+            page = listed.page_token
+            if not page:
+                return
+
+    def _disconnect(self) -> None:
+        with self._lock:
+            self._connection = self._table = None
+
+    def _explain(self, exc: Exception) -> StoreError:
+        return StoreError(f"LanceDB store {self.name!r} failed: {type(exc).__name__}.", store=self.name)
+
+
+def search_vectors(
+    table: Any, query: Array, column: str, distance: str, select: Sequence[str], *, exact: bool
+) -> Any:
+    """Return a vector search of a table, to which a filter and a limit can be added."""
+    search = table.search(query, vector_column_name=column).distance_type(distance)
+    search = search.select([*select, "_distance"])
+    return search.bypass_vector_index() if exact else search.nprobes(_PROBES).refine_factor(_REFINE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanceDBOptions(LanceDBFolderOptions, SearchOptions):
+    """Options of a LanceDB store in a pipeline file."""
+
     table: str = option("The table.", default="documents")
 
 
-class LanceDBVectorStore(EngineStore):
+class LanceDBVectorStore(LanceDBBackend, EngineStore):
     """A LanceDB table: cosine in vector mode, BM25 in text mode, RRF(60) of both in hybrid mode.
 
     The table is created by the first `add`. Without an embedder the mode is "text"; with one the default is
@@ -47,6 +112,7 @@ class LanceDBVectorStore(EngineStore):
 
     Options = LanceDBOptions
     indexes = ("hnsw", "ivf")
+    table_store = "LanceDBTable"
 
     @check_arguments
     def __init__(
@@ -62,14 +128,9 @@ class LanceDBVectorStore(EngineStore):
         exact: bool = False,
     ) -> None:
         super().__init__(name, embedder, mode, language=language, exact=exact, threads=_THREADS, index=index)
-        self._uri, self._table_name = str(uri), table
-        self._lance = require("lancedb", extra="lancedb")
-        self._lock = threading.RLock()  # one writer at a time; reads need none
-        self._connection: Any = None
-        self._table: Any = None
+        self._set_database(uri, name)
+        self._table_name = table
         self._terms_changed = False
-        self._forked = False
-        after_fork(self)
 
     async def count(self) -> int:
         """Return the number of documents."""
@@ -102,20 +163,7 @@ class LanceDBVectorStore(EngineStore):
 
         return await self._work(job)
 
-    async def close(self) -> None:
-        """Release the table; the next call opens it again."""
-        with self._lock:
-            self._connection = self._table = None
-        self._workers.close()
-
     optimise = deprecated_name("optimise", optimize)
-
-    def reset_after_fork(self) -> None:
-        """Refuse to work in a forked child: LanceDB's threads are gone there and its calls would hang."""
-        leak(self._connection, self._table)
-        self._forked = self._connection is not None
-        self._lock = threading.RLock()
-        self._connection = self._table = None
 
     async def _exists(self) -> bool:
         return bool(await self.count())
@@ -133,49 +181,36 @@ class LanceDBVectorStore(EngineStore):
     async def _has_index(self) -> bool:
         return await self._work(lambda: self._open_table().index_stats(f"{_VECTOR}_idx") is not None)
 
-    async def _fetch_nearest(
+    async def _fetch_near(
         self, query: Array, groups: list[list[str]], limit: int, *, exact: bool
-    ) -> list[EngineRow]:
-        def job() -> list[EngineRow]:
-            search = self._open_table().search(query, vector_column_name=_VECTOR)
+    ) -> list[tuple[Document, Any]]:
+        def job() -> list[tuple[Document, Any]]:
             # Dot, not cosine: vectors have unit length, and those of empty texts have none to divide by.
-            search = search.distance_type("dot").select(["document", _VECTOR, "_distance"]).limit(limit)
-            search = search.bypass_vector_index() if exact else search.nprobes(_PROBES).refine_factor(_REFINE)
-            rows = _apply_filter(search, groups).to_list()
-            return [EngineRow(row["document"], 1 - row["_distance"], row[_VECTOR]) for row in rows]
+            columns = ["document", _VECTOR]
+            search = search_vectors(self._open_table(), query, _VECTOR, "dot", columns, exact=exact)
+            rows = _apply_filter(search.limit(limit), groups).to_list()
+            return [(json.loads(row["document"]), row[_VECTOR]) for row in rows]
 
         return await self._work(job)
 
-    async def _fetch_matching(self, terms: list[str], groups: list[list[str]], limit: int) -> list[EngineRow]:
-        def job() -> list[EngineRow]:
+    async def _fetch_matching(self, terms: list[str], groups: list[list[str]], limit: int) -> list[Row]:
+        def job() -> list[Row]:
             table = self._open_table()
             with self._lock:
                 self._index_terms(table)
             query = require("lancedb.query", extra="lancedb").MatchQuery(" ".join(terms), _TERMS)
             search = table.search(query, query_type="fts").select(["document", "_score"]).limit(limit)
             rows = _apply_filter(search, groups).to_list()
-            return [EngineRow(row["document"], float(row["_score"])) for row in rows]
+            return [Row(json.loads(row["document"]), float(row["_score"])) for row in rows]
 
         return await self._work(job)
 
-    def _explain(self, exc: Exception) -> StoreError:
-        return StoreError(f"LanceDB store {self.name!r} failed: {type(exc).__name__}.", store=self.name)
-
     def _open_table(self) -> Any:
         """Return the table, or None if it does not exist."""
-        if self._forked:
-            raise StoreError(
-                f"LanceDB store {self.name!r} was used before this process was forked, and LanceDB does not "
-                "survive that. Start workers with spawn or forkserver, or open the store first in them.",
-                store=self.name,
-            )
         with self._lock:
-            if self._connection is None:
-                # Zero: every read sees what other processes wrote.
-                interval = datetime.timedelta(0)
-                self._connection = self._lance.connect(self._uri, read_consistency_interval=interval)
-            if self._table is None and self._table_name in _list_tables(self._connection):
-                table = self._connection.open_table(self._table_name)
+            connection = self._connect()
+            if self._table is None and self._table_name in self._list_tables():
+                table = connection.open_table(self._table_name)
                 needed = ("key", "document", "tags")
                 self._check_table(self._table_name, table.schema.names, needed)
                 self._check_embedder(_read_note(table, _EMBEDDER))
@@ -199,8 +234,8 @@ class LanceDBVectorStore(EngineStore):
 
         return await self._work(job)
 
-    async def _fetch_documents(self, keys: list[str]) -> list[str]:
-        return [row["document"] for row in await self._select(keys, ["document"])]
+    async def _fetch_documents(self, keys: list[str]) -> list[Document]:
+        return [json.loads(row["document"]) for row in await self._select(keys, ["document"])]
 
     async def _fetch_vectors(self, keys: list[str]) -> list[tuple[str, Vector]]:
         return [(row["key"], row[_VECTOR]) for row in await self._select(keys, ["key", _VECTOR])]
@@ -275,13 +310,3 @@ def _apply_filter(search: Any, groups: Sequence[Sequence[str]]) -> Any:
 def _quote(values: Sequence[str]) -> str:
     # Tags and keys are hexadecimal digits, so nothing in them needs escaping.
     return ", ".join(f"'{value}'" for value in values)
-
-
-def _list_tables(connection: Any) -> Iterator[str]:
-    page: str | None = None
-    while True:
-        listed = connection.list_tables(page_token=page)
-        yield from listed.tables
-        page = listed.page_token
-        if not page:
-            return

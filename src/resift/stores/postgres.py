@@ -1,8 +1,9 @@
-"""PostgresStore: documents in one PostgreSQL table, searched by pgvector, by full text, or by both."""
+"""PostgreSQL: the connections of every store on it, and PostgresStore, documents in one table of ours."""
 
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -13,9 +14,10 @@ from resift._internal.arrays import Array, Vector
 from resift._internal.forking import after_fork, leak
 from resift.errors import InputError, StoreError, require
 from resift.protocols import Embedder
+from resift.stores.backend import BackendStore, Row, SearchOptions
 from resift.stores.base import Mode, deprecated_name
-from resift.stores.engine_store import TAGS_VERSION, EngineRow, EngineStore, Record, SearchOptions
-from resift.validation import check_arguments, check_number, option
+from resift.stores.engine_store import TAGS_VERSION, Document, EngineStore, Record
+from resift.validation import Options, check_arguments, check_number, option
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -34,18 +36,141 @@ _MAX_SCANNED = 100_000  # rows that a filtered index search visits at most
 
 
 @dataclass(frozen=True, kw_only=True)
-class PostgresOptions(SearchOptions):
-    """Options of a PostgreSQL store in a pipeline file."""
+class PostgresConnectionOptions(Options):
+    """Where the server is, in a pipeline file."""
 
     dsn: str = option(
         "Connection string; keep the password out of the file with ${PGPASSWORD}.",
         kind="address",
         variables=VARIABLES,
     )
+
+
+class PostgresBackend(BackendStore):
+    """Pooled connections to a PostgreSQL server, for tables of ours and of other programs.
+
+    `options` of the connection string and PGOPTIONS stay in force, such as a search path or a shorter
+    statement timeout.
+    """
+
+    read_only = False
+
+    def _set_server(self, dsn: str, name: str, *, timeout_s: float, connections: int) -> None:
+        """Check the arguments; nothing is connected yet."""
+        self._psycopg = require("psycopg", extra="postgres")
+        self._pools = require("psycopg_pool", extra="postgres")
+        self.name = name
+        self._timeout_s = check_number(timeout_s, "timeout_s", gt=0)
+        self._connections = int(check_number(connections, "connections", gt=0))
+        try:
+            arguments: dict[str, Any] = self._psycopg.conninfo.conninfo_to_dict(dsn)
+        except self._psycopg.Error as exc:
+            raise InputError("dsn is not a connection string; pass postgresql://user@host/database.") from exc
+        settings = [f"-c statement_timeout={int(timeout_s * 1000)}"]
+        settings.append(arguments.get("options") or os.environ.get("PGOPTIONS", ""))
+        settings.append("-c default_transaction_read_only=on" if self.read_only else "")
+        arguments["options"] = " ".join(filter(None, settings))
+        arguments.setdefault("connect_timeout", max(2, int(timeout_s)))
+        self._arguments = {**arguments, "autocommit": True}
+        self._pool: ConnectionPool | None = None
+        self._lock = threading.Lock()
+        after_fork(self)
+
+    def reset_after_fork(self) -> None:
+        """Start with no connections in a forked child; the parent continues to use its own."""
+        self._lock = threading.Lock()
+        leak(self._pool)
+        self._pool = None
+
+    async def close(self) -> None:
+        """Close the connections; the next call opens new ones."""
+        await self._workers.run(self._disconnect)
+        self._workers.close()
+
+    async def _job(self, job: Callable[[Connection], T]) -> T:
+        """Run a job on a pooled connection; the server stops it when the caller gives up."""
+        running: list[Connection] = []
+
+        def work() -> T:
+            try:
+                with self._open_pool().connection() as connection:
+                    running.append(connection)
+                    try:
+                        return job(connection)
+                    finally:
+                        running.clear()
+            except self._psycopg.OperationalError as exc:
+                if exc.sqlstate is None:  # the server is gone: connect again, and fail fast, next time
+                    self._disconnect()
+                raise
+
+        def interrupt() -> None:
+            for connection in running:
+                threading.Thread(target=connection.cancel_safe, kwargs={"timeout": 2.0}, daemon=True).start()
+
+        return await self._work(work, interrupt=interrupt)
+
+    def _select_nearest(
+        self, connection: Connection, statement: Any, values: Sequence[object], limit: int, *, exact: bool
+    ) -> list[Fields]:
+        """Run a search by distance: with the vector index, or without any."""
+        settings = ["enable_indexscan = off"]
+        if not exact:  # an index scan that continues until the limit is reached
+            settings = [
+                f"hnsw.ef_search = {min(1000, max(_CANDIDATES, limit))}",
+                "hnsw.iterative_scan = relaxed_order",
+                f"hnsw.max_scan_tuples = {_MAX_SCANNED}",
+                "enable_seqscan = off",
+            ]
+        with connection.transaction():
+            for setting in settings:
+                connection.execute(f"SET LOCAL {setting}")
+            return connection.execute(statement, values).fetchall()
+
+    def _open_pool(self) -> ConnectionPool:
+        with self._lock:
+            if self._pool is None:
+                # A pool retries in the background until its timeout. A first connection fails at once.
+                self._psycopg.connect(**self._arguments).close()
+                self._pool = self._pools.ConnectionPool(
+                    kwargs=self._arguments,
+                    min_size=0,
+                    max_size=self._connections,
+                    timeout=self._timeout_s,
+                    open=True,
+                )
+            return self._pool
+
+    def _disconnect(self) -> None:
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
+
+    def _explain(self, exc: Exception) -> StoreError:
+        lost = isinstance(exc, (self._psycopg.OperationalError, self._psycopg.InterfaceError))
+        code = exc.sqlstate if isinstance(exc, self._psycopg.Error) else None
+        # The server's message may quote documents; its code says what happened.
+        reason = f"failed: {type(exc).__name__}{f' {code}' if code else ''}."
+        if lost and code is None:
+            reason = "cannot be reached. Is the server running, and are host, port, database, user and "
+            reason += "password right?"
+        return StoreError(f"PostgreSQL store {self.name!r} {reason}", store=self.name, transient=lost)
+
+
+def format_vector(row: Iterable[float]) -> str:
+    """Return the text of a vector, as pgvector reads it."""
+    return "[" + ",".join(str(float(value)) for value in row) + "]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PostgresOptions(PostgresConnectionOptions, SearchOptions):
+    """Options of a PostgreSQL store in a pipeline file."""
+
     table: str = option("The table.", default="resift_documents")
 
 
-class PostgresStore(EngineStore):
+class PostgresStore(PostgresBackend, EngineStore):
     """One table: cosine by pgvector, keywords by a tsvector, RRF(60) of both in hybrid mode.
 
     The table is created by the first `add`. Without an embedder the mode is "text"; with one the default is
@@ -55,6 +180,7 @@ class PostgresStore(EngineStore):
 
     Options = PostgresOptions
     indexes = ("hnsw", "hnsw-half")
+    table_store = "PostgresTable"
 
     @check_arguments
     def __init__(
@@ -71,21 +197,14 @@ class PostgresStore(EngineStore):
         index: Literal["hnsw", "hnsw-half"] = "hnsw-half",
         exact: bool = False,
     ) -> None:
-        check_number(connections, "connections", gt=0)
-        check_number(timeout_s, "timeout_s", gt=0)
+        self._set_server(dsn, name, timeout_s=timeout_s, connections=connections)
         super().__init__(
             name, embedder, mode, language=language, exact=exact, threads=connections, index=index
         )
-        self._psycopg = require("psycopg", extra="postgres")
-        self._pools = require("psycopg_pool", extra="postgres")
-        self._dsn, self._connections, self._timeout_s = dsn, connections, timeout_s
-        self._pool: ConnectionPool | None = None
-        self._lock = threading.Lock()
         self._table_path = table.split(".")
         self._table = self._psycopg.sql.Identifier(*self._table_path)
         self._index_name = self._table_path[-1][:40] + "_resift_hnsw"
         self._comment: str | None = None
-        after_fork(self)
 
     async def count(self) -> int:
         """Return the number of documents."""
@@ -110,18 +229,7 @@ class PostgresStore(EngineStore):
 
         return await self._job(job)
 
-    async def close(self) -> None:
-        """Close the connections; the next call opens new ones."""
-        await self._workers.run(self._close_pool)
-        self._workers.close()
-
     optimise = deprecated_name("optimise", optimize)
-
-    def reset_after_fork(self) -> None:
-        """Start with no connections in a forked child; the parent continues to use its own."""
-        self._lock = threading.Lock()
-        leak(self._pool)
-        self._pool = None
 
     async def _exists(self) -> bool:
         return await self._job(self._has_table)
@@ -133,9 +241,9 @@ class PostgresStore(EngineStore):
         statement = self._sql("DELETE FROM {table} WHERE key = ANY(%s) RETURNING key")
         return len(await self._select(statement, [keys]))
 
-    async def _fetch_documents(self, keys: list[str]) -> list[str]:
+    async def _fetch_documents(self, keys: list[str]) -> list[Document]:
         statement = self._sql("SELECT document FROM {table} WHERE key = ANY(%s)")
-        return [document for (document,) in await self._select(statement, [keys])]
+        return [json.loads(document) for (document,) in await self._select(statement, [keys])]
 
     async def _fetch_vectors(self, keys: list[str]) -> list[tuple[str, Vector]]:
         statement = self._sql("SELECT key, embedding::text FROM {table} WHERE key = ANY(%s)")
@@ -158,45 +266,31 @@ class PostgresStore(EngineStore):
         rows = await self._select(statement, [self._table.as_string(None), f"%{self._index_name}%"])
         return bool(rows and rows[0][0])
 
-    async def _fetch_nearest(
+    async def _fetch_near(
         self, query: Array, groups: list[list[str]], limit: int, *, exact: bool
-    ) -> list[EngineRow]:
+    ) -> list[tuple[Document, Any]]:
         use_vector = exact or self.index == "hnsw"
         column, kind = ("embedding", "vector") if use_vector else _half_column(len(query))
         # <#> is the negative inner product: the cosine of unit vectors, and defined for empty texts. An
         # index scan has no second sort key, so ties are broken by key only if every row is compared.
         statement = self._sql(
-            "SELECT document, -(embedding <#> %s::vector) AS score, embedding::text FROM {table} "
+            "SELECT document, embedding::text FROM {table} "
             "WHERE true {filters} ORDER BY {column} <#> %s::{kind}{ties} LIMIT %s",
             filters=_FILTER * len(groups),
             column=column,
             kind=kind,
             ties=", key" if exact else "",
         )
-        settings = ["enable_indexscan = off"]
-        if not exact:  # an index scan that continues until the limit is reached
-            settings = [
-                f"hnsw.ef_search = {min(1000, max(_CANDIDATES, limit))}",
-                "hnsw.iterative_scan = relaxed_order",
-                f"hnsw.max_scan_tuples = {_MAX_SCANNED}",
-                "enable_seqscan = off",
-            ]
-        vector = _format_vector(query)
+        values = [*groups, format_vector(query), limit]
 
         def job(connection: Connection) -> list[Fields]:
             if not self._has_table(connection):
                 return []
-            with connection.transaction():
-                for setting in settings:
-                    connection.execute(self._sql(f"SET LOCAL {setting}"))
-                return connection.execute(statement, [vector, *groups, vector, limit]).fetchall()
+            return self._select_nearest(connection, statement, values, limit, exact=exact)
 
-        rows = [
-            EngineRow(document, float(score), json.loads(v)) for document, score, v in await self._job(job)
-        ]
-        return sorted(rows, key=lambda row: -row.score)
+        return [(json.loads(document), json.loads(vector)) for document, vector in await self._job(job)]
 
-    async def _fetch_matching(self, terms: list[str], groups: list[list[str]], limit: int) -> list[EngineRow]:
+    async def _fetch_matching(self, terms: list[str], groups: list[list[str]], limit: int) -> list[Row]:
         statement = self._sql(
             "SELECT document, ts_rank(words, %s::tsquery) AS score FROM {table} "
             "WHERE words @@ %s::tsquery {filters} ORDER BY score DESC, key LIMIT %s",
@@ -204,7 +298,7 @@ class PostgresStore(EngineStore):
         )
         query = " | ".join(f"'{term}'" for term in terms[:_MAX_TERMS])
         rows = await self._select(statement, [query, query, *groups, limit])
-        return [EngineRow(document, float(score)) for document, score in rows]
+        return [Row(json.loads(document), float(score)) for document, score in rows]
 
     def _sql(self, statement: str, **parts: str) -> Any:
         """Return the statement with the quoted table name and these pieces of our own SQL."""
@@ -218,63 +312,6 @@ class PostgresStore(EngineStore):
             return connection.execute(statement, values).fetchall()
 
         return await self._job(job)
-
-    async def _job(self, job: Callable[[Connection], T]) -> T:
-        """Run a job on a pooled connection in a worker thread."""
-
-        def work() -> T:
-            try:
-                with self._open_pool().connection() as connection:
-                    return job(connection)
-            except self._psycopg.OperationalError as exc:
-                if exc.sqlstate is None:  # the server is gone: connect again, and fail fast, next time
-                    self._close_pool()
-                raise
-
-        return await self._work(work)
-
-    def _open_pool(self) -> ConnectionPool:
-        with self._lock:
-            if self._pool is None:
-                kwargs = {
-                    "autocommit": True,
-                    "connect_timeout": max(2, int(self._timeout_s)),
-                    "options": f"-c statement_timeout={int(self._timeout_s * 1000)}",
-                }
-                # A pool retries in the background until its timeout. A first connection fails at once.
-                self._psycopg.connect(self._dsn, **kwargs).close()
-                self._pool = self._pools.ConnectionPool(
-                    self._dsn,
-                    kwargs=kwargs,
-                    min_size=0,
-                    max_size=self._connections,
-                    timeout=self._timeout_s,
-                    open=True,
-                )
-            return self._pool
-
-    def _close_pool(self) -> None:
-        with self._lock:
-            pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.close()
-
-    def _explain(self, exc: Exception) -> StoreError:
-        lost = isinstance(exc, (self._psycopg.OperationalError, self._psycopg.InterfaceError))
-        code = exc.sqlstate if isinstance(exc, self._psycopg.Error) else None
-        if lost and code is None:
-            return StoreError(
-                f"PostgreSQL store {self.name!r} cannot be reached. Is the server running, and are "
-                "host, port, database, user and password right?",
-                store=self.name,
-                transient=True,
-            )
-        # The server's message may quote documents; its code says what happened.
-        return StoreError(
-            f"PostgreSQL store {self.name!r} failed: {type(exc).__name__}{f' {code}' if code else ''}.",
-            store=self.name,
-            transient=lost,
-        )
 
     def _has_table(self, connection: Connection) -> bool:
         """Return whether the table exists; raises StoreError if its vectors are of another embedder."""
@@ -361,7 +398,7 @@ class PostgresStore(EngineStore):
         # All writers use the same order, so that two of them never wait for each other.
         for record in sorted(records, key=lambda record: record.key):
             row = [record.key, record.document, record.tags, _format_terms(record.terms)]
-            rows.append(row if record.vector is None else [*row, _format_vector(record.vector)])
+            rows.append(row if record.vector is None else [*row, format_vector(record.vector)])
         with connection.transaction(), connection.cursor() as cursor:
             cursor.executemany(statement, rows)
 
@@ -381,10 +418,6 @@ def _half_column(dimension: int) -> tuple[str, str]:
 def _read_comment(comment: str, name: str) -> str:
     lines = [line.removeprefix(name) for line in comment.split("\n") if line.startswith(name)]
     return lines[0] if lines else ""
-
-
-def _format_vector(row: Iterable[float]) -> str:
-    return "[" + ",".join(str(float(value)) for value in row) + "]"
 
 
 def _format_terms(terms: Sequence[str]) -> str:

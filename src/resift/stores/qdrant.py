@@ -1,4 +1,4 @@
-"""QdrantVectorStore: documents in a Qdrant collection, searched by vectors."""
+"""Qdrant: its client, and QdrantVectorStore, documents in one collection of ours."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from resift._internal.arrays import Array, Vector
-from resift._internal.environment import require_variable
 from resift._internal.forking import after_fork, leak
 from resift.errors import InputError, StoreError, require
 from resift.models.embedder import EmbedderOptions, embedding_models
 from resift.models.registry import pin_advice
 from resift.protocols import Embedder
+from resift.stores.backend import ApiKeyOptions, BackendStore
 from resift.stores.base import deprecated_name
-from resift.stores.engine_store import TAGS_VERSION, EngineRow, EngineStore, Record
-from resift.types import JsonMapping, JsonObject
+from resift.stores.engine_store import TAGS_VERSION, Document, EngineStore, Record
 from resift.validation import check_arguments, check_number, option
 
 if TYPE_CHECKING:
@@ -37,15 +36,13 @@ _BUILD_TIMEOUT_S = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class QdrantOptions(EmbedderOptions):
-    """Options of a Qdrant store in a pipeline file."""
+class QdrantClientOptions(ApiKeyOptions):
+    """Where Qdrant is, in a pipeline file."""
 
     url: str | None = option(
         "Address of the server.", default=None, kind="address", variables=("QDRANT_URL",)
     )
     path: str | None = option("Folder of a local database, instead of `url`.", default=None, kind="path")
-    collection: str = option("The collection.", default="resift")
-    embedder: str = option("Model that embeds the query.", choices=embedding_models, advice=pin_advice)
     exact: bool = option("Compare every vector, even if an index would be faster.", default=False)
     api_key_env: str | None = option(
         "Environment variable with the server's API key.",
@@ -54,19 +51,113 @@ class QdrantOptions(EmbedderOptions):
         variables=("QDRANT_API_KEY",),
     )
 
-    def arguments(self) -> JsonObject:
-        """Return the arguments of the store, with the API key from its variable."""
-        arguments = super().arguments()
-        variable = arguments.pop("api_key_env", None)
-        return arguments if variable is None else {**arguments, "api_key": require_variable(variable)}
-
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield an error unless there is exactly one location."""
         if (self.url is None) == (self.path is None):
             yield "url" if self.url else "", "needs either 'url' or 'path'."
 
 
-class QdrantVectorStore(EngineStore):
+class QdrantBackend(BackendStore):
+    """The client of a Qdrant server (`url`), of a folder (`path`), or of the caller."""
+
+    collection: str
+
+    def _set_client(
+        self,
+        name: str,
+        *,
+        url: str | None,
+        path: str | Path | None,
+        client: Any,
+        api_key: str | None,
+        timeout_s: float,
+    ) -> int:
+        """Open the client and return the number of threads that may use it."""
+        if sum(location is not None for location in (url, path, client)) != 1:
+            raise InputError("Say where Qdrant is: pass exactly one of url=, path= or client=.")
+        wait_s = max(1, round(check_number(timeout_s, "timeout_s", gt=0)))
+        qdrant = require("qdrant_client", extra="qdrant")
+        self.name, self._models = name, qdrant.models
+        # Local mode is not thread-safe: it gets one thread and a lock.
+        self._is_local = url is None and _is_local(client)
+        self._lock = threading.RLock() if self._is_local else contextlib.nullcontext()
+        self._owns_client = client is None
+        self._connect: Callable[[], Any] = lambda: client
+        if path is not None:
+            self._connect = lambda: qdrant.QdrantClient(path=str(path), force_disable_check_same_thread=True)
+        elif url is not None:
+            # The version check would run in its own thread and fail there unseen.
+            self._connect = lambda: qdrant.QdrantClient(
+                url=url, api_key=api_key, timeout=wait_s, check_compatibility=False
+            )
+        try:
+            self._client = self._connect()
+        except (OSError, ValueError) as exc:
+            reason = (exc.strerror if isinstance(exc, OSError) else "") or type(exc).__name__
+            raise StoreError(
+                f"Qdrant store {name!r} cannot be opened: {reason}. Correct path= or url=.", store=name
+            ) from exc
+        after_fork(self)
+        return 1 if self._is_local else _THREADS
+
+    def reset_after_fork(self) -> None:
+        """Open a new client in a forked child; a client passed by the caller stays."""
+        if self._owns_client:
+            leak(self._client)
+            self._client = self._connect()
+        if self._is_local:
+            self._lock = threading.RLock()
+
+    async def close(self) -> None:
+        """Close the client, unless the caller passed it."""
+        if self._owns_client:
+            await self._workers.run(self._client.close)
+        self._workers.close()
+
+    async def _work(self, job: Callable[[], T], *, interrupt: Callable[[], None] | None = None) -> T:
+        def work() -> T:
+            with self._lock:
+                return job()
+
+        return await super()._work(work, interrupt=interrupt)
+
+    def _query(self, vector: Array, filter: Any, limit: int, *, exact: bool, **options: Any) -> list[Any]:
+        """Return the nearest points with their payloads."""
+        ef = None if exact else max(_CANDIDATES, limit)
+        answer = self._client.query_points(
+            self.collection,
+            query=[float(value) for value in vector],
+            query_filter=filter,
+            limit=limit,
+            with_payload=True,
+            # Local mode is always exact, and warns if given parameters.
+            search_params=None if self._is_local else self._models.SearchParams(exact=exact, hnsw_ef=ef),
+            **options,
+        )
+        return list(answer.points)
+
+    def _explain(self, exc: Exception) -> StoreError:
+        code = getattr(exc, "status_code", None)
+        return StoreError(
+            f"Qdrant store {self.name!r} failed: {type(exc).__name__}{f' {code}' if code else ''}.",
+            store=self.name,
+            transient=code is None or code >= 500,
+        )
+
+    def _disconnect(self) -> None:
+        if self._owns_client:
+            self._client.close()
+
+
+@dataclass(frozen=True, kw_only=True)
+class QdrantOptions(QdrantClientOptions, EmbedderOptions):
+    """Options of a Qdrant store in a pipeline file."""
+
+    collection: str = option("The collection.", default="resift")
+    embedder: str = option("Model that embeds the query.", choices=embedding_models, advice=pin_advice)
+
+
+class QdrantVectorStore(QdrantBackend, EngineStore):
     """A Qdrant collection on a server (`url`), in a folder (`path`) or behind your own client.
 
     The collection is created by the first `add`. Point ids are UUIDs derived from document ids, which are in
@@ -78,6 +169,7 @@ class QdrantVectorStore(EngineStore):
 
     kind = "vector"
     stores_terms = False
+    table_store = "QdrantCollection"
 
     @check_arguments
     def __init__(
@@ -93,36 +185,13 @@ class QdrantVectorStore(EngineStore):
         timeout_s: float = 10.0,
         exact: bool = False,
     ) -> None:
-        if sum(location is not None for location in (url, path, client)) != 1:
-            raise InputError("Say where Qdrant is: pass exactly one of url=, path= or client=.")
-        check_number(timeout_s, "timeout_s", gt=0)
-        # Local mode is not thread-safe: it gets one thread and a lock.
-        self._is_local = self.single_writer = url is None
-        threads = 1 if self._is_local else _THREADS
+        threads = self._set_client(
+            name, url=url, path=path, client=client, api_key=api_key, timeout_s=timeout_s
+        )
+        self.single_writer = self._is_local
         super().__init__(name=name, embedder=embedder, mode="vector", exact=exact, threads=threads)
         self.collection = collection
-        qdrant = require("qdrant_client", extra="qdrant")
-        self._models = qdrant.models
-        self._lock = threading.RLock() if self._is_local else contextlib.nullcontext()
-        self._owns_client = client is None
-        self._connect: Callable[[], Any] = lambda: client
-        if path is not None:
-            self._connect = lambda: qdrant.QdrantClient(path=str(path), force_disable_check_same_thread=True)
-        elif url is not None:
-            wait_s = max(1, round(timeout_s))
-            # The version check would run in its own thread and fail there unseen.
-            self._connect = lambda: qdrant.QdrantClient(
-                url=url, api_key=api_key, timeout=wait_s, check_compatibility=False
-            )
-        try:
-            self._client = self._connect()
-        except (OSError, ValueError) as exc:
-            reason = (exc.strerror if isinstance(exc, OSError) else "") or type(exc).__name__
-            raise StoreError(
-                f"Qdrant store {name!r} cannot be opened: {reason}. Correct path= or url=.", store=name
-            ) from exc
         self._all_lists_tagged = self._is_checked = False
-        after_fork(self)
 
     async def count(self) -> int:
         """Return the number of documents."""
@@ -153,36 +222,7 @@ class QdrantVectorStore(EngineStore):
 
         return await self._work(job)
 
-    async def close(self) -> None:
-        """Close the client, unless the caller passed it."""
-        if self._owns_client:
-            await self._workers.run(self._client.close)
-        self._workers.close()
-
     optimise = deprecated_name("optimise", optimize)
-
-    def reset_after_fork(self) -> None:
-        """Open a new client in a forked child; a client passed by the caller stays."""
-        if self._owns_client:
-            leak(self._client)
-            self._client = self._connect()
-        if self._is_local:
-            self._lock = threading.RLock()
-
-    async def _work(self, job: Callable[[], T]) -> T:
-        def work() -> T:
-            with self._lock:
-                return job()
-
-        return await super()._work(work)
-
-    def _explain(self, exc: Exception) -> StoreError:
-        code = getattr(exc, "status_code", None)
-        return StoreError(
-            f"Qdrant store {self.name!r} failed: {type(exc).__name__}{f' {code}' if code else ''}.",
-            store=self.name,
-            transient=code is None or code >= 500,
-        )
 
     async def _exists(self) -> bool:
         return await self._work(self._has_collection)
@@ -200,9 +240,9 @@ class QdrantVectorStore(EngineStore):
 
         return await self._work(job)
 
-    async def _fetch_documents(self, keys: list[str]) -> list[str]:
+    async def _fetch_documents(self, keys: list[str]) -> list[Document]:
         points = await self._work(lambda: self._retrieve(keys, payload=True))
-        return [_encode_payload(point.payload or {}) for point in points]
+        return [point.payload or {} for point in points]
 
     async def _fetch_vectors(self, keys: list[str]) -> list[tuple[str, Vector]]:
         by_point = {make_point_id(key): key for key in keys}
@@ -229,28 +269,16 @@ class QdrantVectorStore(EngineStore):
             lambda: bool(self._client.get_collection(self.collection).indexed_vectors_count)
         )
 
-    async def _fetch_nearest(
+    async def _fetch_near(
         self, query: Array, groups: list[list[str]], limit: int, *, exact: bool
-    ) -> list[EngineRow]:
+    ) -> list[tuple[Document, Any]]:
         models = self._models
         must = [models.FieldCondition(key="tags", match=models.MatchAny(any=list(group))) for group in groups]
-        params = models.SearchParams(exact=exact, hnsw_ef=None if exact else max(_CANDIDATES, limit))
+        filter = models.Filter(must=must) if must else None
 
-        def job() -> list[EngineRow]:
-            found = self._client.query_points(
-                self.collection,
-                query=[float(value) for value in query],
-                query_filter=models.Filter(must=must) if must else None,
-                limit=limit,
-                with_payload=True,
-                with_vectors=True,
-                # Local mode is always exact, and warns if given parameters.
-                search_params=None if self._is_local else params,
-            )
-            return [
-                EngineRow(_encode_payload(point.payload), float(point.score), point.vector)
-                for point in found.points
-            ]
+        def job() -> list[tuple[Document, Any]]:
+            points = self._query(query, filter, limit, exact=exact, with_vectors=True)
+            return [(point.payload, point.vector) for point in points]
 
         return await self._work(job)
 
@@ -296,10 +324,11 @@ class QdrantVectorStore(EngineStore):
         return list(self._client.retrieve(self.collection, points, payload, vectors))
 
 
+def _is_local(client: Any) -> bool:
+    made_with = getattr(client, "init_options", {"path": ""})
+    return made_with.get("path") is not None or made_with.get("location") == ":memory:"
+
+
 def make_point_id(key: str) -> str:
     """Return the UUID of a document in Qdrant, from its hashed id."""
     return str(uuid.uuid5(_NAMESPACE, key))
-
-
-def _encode_payload(payload: JsonMapping) -> str:
-    return json.dumps({name: payload[name] for name in ("id", "text", "metadata")})

@@ -20,6 +20,7 @@ from resift.models.embedder import NO_EMBEDDER, embedding_models
 from resift.models.registry import pin_advice
 from resift.protocols import Embedder
 from resift.ranking.context import find_place, sort_chunks
+from resift.stores.backend import SearchOptions
 from resift.stores.base import (
     HYBRID_DEPTH,
     LazyStoreView,
@@ -40,7 +41,6 @@ from resift.stores.base import (
     select_by_ids,
     top_k,
 )
-from resift.stores.engine_store import SearchOptions
 from resift.stores.filters import Test, parse_filter, passes_all
 from resift.stores.sqlite import rows as stored_rows
 from resift.stores.sqlite.attributes import explain_stored_filter, find_rows

@@ -11,20 +11,12 @@ from typing import Any, Unpack
 from urllib.parse import quote
 
 from resift._internal.arrays import Array
-from resift._internal.environment import require_variable
 from resift.errors import InputError, ResiftError, StoreError, require
 from resift.external.systems import flatten_record
+from resift.stores.backend import ApiKeyOptions, Row
 from resift.stores.base import embed_texts
-from resift.stores.filters import AnyOf, Condition, Pattern, Test, list_conditions
-from resift.stores.tables.base import (
-    ColumnArguments,
-    ColumnOptions,
-    Row,
-    TableColumns,
-    TableStore,
-    missing_column,
-    wrong_dimension,
-)
+from resift.stores.filters import AnyOf, Pattern, Test, list_conditions
+from resift.stores.tables.table_store import ColumnArguments, ColumnOptions, TableColumns, TableStore
 from resift.types import JsonMapping, JsonObject
 from resift.validation import check_arguments, check_number, option
 
@@ -42,7 +34,7 @@ _THREADS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class ElasticsearchQueryOptions(ColumnOptions):
+class ElasticsearchQueryOptions(ApiKeyOptions, ColumnOptions):
     """Options of an index of Elasticsearch or OpenSearch in a pipeline file."""
 
     url: str = option(
@@ -60,12 +52,6 @@ class ElasticsearchQueryOptions(ColumnOptions):
         kind="variable",
         variables=("ELASTICSEARCH_API_KEY", "ELASTIC_API_KEY", "OPENSEARCH_API_KEY"),
     )
-
-    def arguments(self) -> JsonObject:
-        """Return the arguments of the store, with the API key from its variable."""
-        arguments = super().arguments()
-        variable = arguments.pop("api_key_env", None)
-        return arguments if variable is None else {**arguments, "api_key": require_variable(variable)}
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield an error for a body that cannot work."""
@@ -85,6 +71,7 @@ class ElasticsearchQuery(TableStore):
     """
 
     Options = ElasticsearchQueryOptions
+    column_word = "fields"
     max_fetch = _MAX_WINDOW
 
     @check_arguments
@@ -104,7 +91,7 @@ class ElasticsearchQuery(TableStore):
             raise InputError("Say where the index is: pass url= or client=.")
         if body is not None and not callable(body):
             check_body(body)
-        self.name, self.index, self.body = name, index, body
+        self.name, self.index, self.table, self.body = name, index, index, body
         self._timeout_s = check_number(timeout_s, "timeout_s", gt=0)
         self._client = client if client is not None else _HttpClient(str(url), api_key, self._timeout_s)
         # The official clients wrap their methods. Only the wrapped function tells whether it must be awaited.
@@ -164,18 +151,11 @@ class ElasticsearchQuery(TableStore):
                 if about_inner.get("type") == "keyword" and kind == "text":
                     self.field_types.setdefault(f"{prefix}{name}.{inner}", "keyword")
 
-    def _check_filter(self, conditions: Sequence[Condition]) -> None:
-        for condition in conditions:
-            if self.field_types and condition.key not in self.field_types:
-                known = list(self.field_types)
-                raise InputError(
-                    missing_column(self.index, condition.key, known, argument="where", what="fields")
-                )
+    def _filter_columns(self) -> list[str]:
+        return list(self.field_types)
 
-    def _check_dimension(self, dimension: int) -> None:
-        stored = self._dimensions.get(self.columns.vector or "", 0)
-        if stored and stored != dimension:
-            raise wrong_dimension(self.name, self.columns.vector or "", stored, dimension)
+    def _vector_dimension(self, column: str) -> int:
+        return self._dimensions.get(column, 0)
 
     def _has_text_index(self) -> bool:
         return True

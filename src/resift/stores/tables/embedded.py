@@ -15,18 +15,17 @@ from urllib.parse import quote as quote_path
 from resift._internal.arrays import Array
 from resift._internal.forking import after_fork, leak
 from resift.errors import InputError, StoreError, require
+from resift.stores.backend import Row
 from resift.stores.filters import Test
-from resift.stores.tables.base import (
+from resift.stores.tables.sql import Column, ColumnKind, Dialect, SQLTable, filter_clause, quote_name
+from resift.stores.tables.table_store import (
     ColumnArguments,
     ColumnOptions,
     Distance,
-    Row,
     TableColumns,
     missing_column,
     nearest_rows,
-    wrong_dimension,
 )
-from resift.stores.tables.sql import Column, ColumnKind, Dialect, SQLTable, filter_clause, quote_name
 from resift.text import words as split_words
 from resift.validation import check_arguments, check_path, option
 
@@ -416,11 +415,6 @@ class DuckDBTable(SQLTable):
             return rows
 
         return await self._work(job, interrupt=cursor.interrupt)
-
-    def _check_dimension(self, dimension: int) -> None:
-        stored = self.column_types[self.columns.vector or ""].dimension
-        if stored and stored != dimension:
-            raise wrong_dimension(self.name, self.columns.vector or "", stored, dimension)
 
     async def _fetch_nearest(
         self, vector: Array, tests: Sequence[Test], limit: int, *, exact: bool

@@ -7,8 +7,9 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
 from resift.errors import InputError
+from resift.stores.backend import Row
 from resift.stores.filters import AnyOf, Condition, Pattern, Test, is_date, list_conditions
-from resift.stores.tables.base import ColumnArguments, Row, TableColumns, TableStore, missing_column
+from resift.stores.tables.table_store import ColumnArguments, TableColumns, TableStore
 
 ColumnKind = Literal["text", "number", "bool", "time", "any", "vector", "tsvector", "binary", "other"]
 
@@ -137,10 +138,8 @@ def _like_pattern(text: str) -> str:
     return text.replace("*", "%")
 
 
-class SQLTable(TableStore):
-    """A table or view that is read by SQL."""
-
-    dialect: Dialect
+class TypedTable(TableStore):
+    """A table whose columns have declared types."""
 
     def __init__(
         self,
@@ -177,6 +176,23 @@ class SQLTable(TableStore):
             wanted = [name for name in found if name in named]
         self._selected = wanted
 
+    def _selected_for(self, tests: Sequence[Test]) -> list[str]:
+        """Return the columns to read: those of hits, and those that the tests need."""
+        keys = [condition.key for condition in list_conditions(tests)]
+        return list(dict.fromkeys([*self._selected, *(key for key in keys if key in self.column_types)]))
+
+    def _filter_columns(self) -> list[str]:
+        return list(self.column_types)
+
+    def _vector_dimension(self, column: str) -> int:
+        return self.column_types[column].dimension
+
+
+class SQLTable(TypedTable):
+    """A table or view that is read by SQL."""
+
+    dialect: Dialect
+
     async def _run(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
         """Execute a statement with bound values and return its rows."""
         raise NotImplementedError
@@ -185,23 +201,11 @@ class SQLTable(TableStore):
         """Return the quoted name of the table."""
         raise NotImplementedError
 
-    def _selected_for(self, tests: Sequence[Test]) -> list[str]:
-        """Return the columns to read: those of hits, and those that the tests need."""
-        keys = [condition.key for condition in list_conditions(tests)]
-        return list(dict.fromkeys([*self._selected, *(key for key in keys if key in self.column_types)]))
-
     def _select_sql(self, names: Sequence[str], prefix: str = "") -> str:
         return ", ".join(prefix + self.dialect.quote(name) for name in names)
 
     def _order_sql(self, prefix: str = "") -> str:
         return ", ".join(prefix + self.dialect.quote(name) for name in self.columns.id)
-
-    def _check_filter(self, conditions: Sequence[Condition]) -> None:
-        for condition in conditions:
-            if condition.key not in self.column_types:
-                raise InputError(
-                    missing_column(self.table, condition.key, list(self.column_types), argument="where")
-                )
 
     async def _scan(self, tests: Sequence[Test], words: Sequence[str], limit: int) -> tuple[list[Row], int]:
         where = filter_clause(tests, self.column_types, self.dialect)

@@ -8,17 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Unpack
 
 from resift.errors import InputError, ResiftError, StoreError, require
+from resift.stores.backend import Row
 from resift.stores.base import embed_texts
-from resift.stores.filters import Condition, Test
-from resift.stores.postgres import VARIABLES
-from resift.stores.tables.base import (
-    ColumnArguments,
-    ColumnOptions,
-    Row,
-    TableColumns,
-    TableStore,
-    missing_column,
-)
+from resift.stores.filters import Test
+from resift.stores.postgres import VARIABLES, format_vector
+from resift.stores.tables.table_store import ColumnArguments, ColumnOptions, TableColumns, TableStore
 from resift.types import JsonMapping
 from resift.validation import check_arguments, option
 
@@ -57,6 +51,7 @@ class SQLStatement(TableStore):
     """
 
     Options = SQLStatementOptions
+    table = "the statement"
 
     @check_arguments
     def __init__(
@@ -118,10 +113,10 @@ class SQLStatement(TableStore):
     def _settle_columns(self, names: list[str]) -> None:
         self._names = names
         columns = self.columns
-        columns.check("the statement", names)
+        columns.check(self.table, names)
         texts = [name for name in names if name not in (*columns.id, self._score)]
-        columns.choose_fields("the statement", texts)
-        columns.choose_id("the statement", names, [])
+        columns.choose_fields(self.table, texts)
+        columns.choose_id(self.table, names, [])
 
     def _execute(self, values: Mapping[str, Any]) -> tuple[list[str], list[tuple[Any, ...]]]:
         bound = {name: value for name, value in values.items() if name in self._uses}
@@ -149,12 +144,8 @@ class SQLStatement(TableStore):
                 connection.rollback()
             connection.close()
 
-    def _check_filter(self, conditions: Sequence[Condition]) -> None:
-        for condition in conditions:
-            if self._names and condition.key not in self._names:
-                raise InputError(
-                    missing_column("the statement", condition.key, self._names, argument="where")
-                )
+    def _filter_columns(self) -> list[str]:
+        return self._names
 
     def _has_text_index(self) -> bool:
         return True
@@ -163,7 +154,7 @@ class SQLStatement(TableStore):
         values: dict[str, Any] = {"query": query, "k": limit}
         if "vector" in self._uses and self.embedder is not None:
             vectors = await embed_texts(self.embedder, [query], kind="query", store=self.name)
-            values["vector"] = "[" + ",".join(repr(float(value)) for value in vectors[0]) + "]"
+            values["vector"] = format_vector(vectors[0])
         names, rows = await self._work(lambda: self._execute(values))
         if not self._names:
             self._settle_columns(names)

@@ -3,37 +3,32 @@
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from resift._internal.arrays import Array
-from resift._internal.forking import after_fork, leak
-from resift.errors import InputError, StoreError, require
+from resift.errors import InputError
+from resift.stores.backend import Row
 from resift.stores.filters import Test
-from resift.stores.postgres import VARIABLES
-from resift.stores.tables.base import (
+from resift.stores.postgres import PostgresBackend, PostgresConnectionOptions, format_vector
+from resift.stores.tables.sql import Column, ColumnKind, Dialect, SQLTable, filter_clause, quote_name
+from resift.stores.tables.table_store import (
     ColumnArguments,
     ColumnOptions,
     Distance,
-    Row,
     TableColumns,
     missing_column,
     nearest_rows,
-    wrong_dimension,
 )
-from resift.stores.tables.sql import Column, ColumnKind, Dialect, SQLTable, filter_clause, quote_name
-from resift.validation import check_arguments, check_number, option
+from resift.validation import check_arguments, option
 
 if TYPE_CHECKING:
     from psycopg import Connection
-    from psycopg_pool import ConnectionPool
-
-T = TypeVar("T")
 
 _THREADS = 4
 _OPERATORS = {"cosine": "<=>", "l2": "<->", "inner-product": "<#>"}
+_OPERATOR_CLASSES = {"cosine": "cosine", "l2": "l2", "inner-product": "ip"}
 _LABELS = "ABCD"
 _CONFIGURATION = re.compile(r"to_tsvector\('([\w.]+)'::regconfig")
 _NUMBERS = ("int2", "int4", "int8", "float4", "float8", "numeric")
@@ -41,14 +36,9 @@ _TIMES = ("date", "timestamp", "timestamptz")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PostgresTableOptions(ColumnOptions):
+class PostgresTableOptions(PostgresConnectionOptions, ColumnOptions):
     """Options of a PostgreSQL table in a pipeline file."""
 
-    dsn: str = option(
-        "Connection string; keep the password out of the file with ${PGPASSWORD}.",
-        kind="address",
-        variables=VARIABLES,
-    )
     table: str = option("The table or view; a schema may come first: public.articles.")
     tsvector: str | None = option(
         "Column of type tsvector. Without one, the text is analyzed during the search.", default=None
@@ -67,7 +57,7 @@ def quote_for_psycopg(name: str) -> str:
     return quote_name(name).replace("%", "%%")
 
 
-class PostgresTable(SQLTable):
+class PostgresTable(PostgresBackend, SQLTable):
     """A table or view of PostgreSQL. All transactions are read-only.
 
     Keyword search finds rows with any word of the query and ranks them with ts_rank. `fields` with weights
@@ -76,6 +66,7 @@ class PostgresTable(SQLTable):
     """
 
     Options = PostgresTableOptions
+    read_only = True
     dialect = Dialect("%s", ' COLLATE "C"', quote_for_psycopg, timestamp="%s::timestamp")
 
     @check_arguments
@@ -92,40 +83,19 @@ class PostgresTable(SQLTable):
         name: str = "postgres",
         **columns: Unpack[ColumnArguments],
     ) -> None:
-        self._timeout_s = check_number(timeout_s, "timeout_s", gt=0)
-        self._psycopg = require("psycopg", extra="postgres")
-        self._pools = require("psycopg_pool", extra="postgres")
-        self._dsn, self.name, self.distance, self.exact = dsn, name, distance, exact
-        self._lock = threading.Lock()
-        self._pool: ConnectionPool | None = None
+        self._set_server(dsn, name, timeout_s=timeout_s, connections=_THREADS)
+        self.distance, self.exact = distance, exact
         self._path = table.split(".")
         self.table, self.tsvector = table, tsvector
         try:
-            with self._psycopg.connect(**self._connection_arguments()) as connection:
+            with self._psycopg.connect(**self._arguments) as connection:
                 found, primary_key = self._read_columns(connection)
                 self._configuration = self._find_configuration(connection, text_search, found)
-                self._vector_indexes = _list_vector_indexes(connection, self._regclass())
+                self._vector_indexes = self._list_vector_indexes(connection)
         except self._psycopg.Error as exc:
             raise self._explain(exc) from exc
         chosen = TableColumns(store=name, **columns)
         super().__init__(name, table, chosen, columns, found, primary_key=primary_key, threads=_THREADS)
-        after_fork(self)
-
-    def reset_after_fork(self) -> None:
-        """Start with no connections in a forked child; the parent continues to use its own."""
-        self._lock = threading.Lock()
-        leak(self._pool)
-        self._pool = None
-
-    def _connection_arguments(self) -> dict[str, Any]:
-        try:
-            arguments: dict[str, Any] = self._psycopg.conninfo.conninfo_to_dict(self._dsn)
-        except self._psycopg.Error as exc:
-            raise InputError("dsn is not a connection string; pass postgresql://user@host/database.") from exc
-        limits = f"-c default_transaction_read_only=on -c statement_timeout={int(self._timeout_s * 1000)}"
-        arguments["options"] = f"{arguments.get('options') or ''} {limits}".strip()
-        arguments.setdefault("connect_timeout", max(2, int(self._timeout_s)))
-        return {**arguments, "autocommit": True}
 
     def _regclass(self) -> str:
         return ".".join(map(quote_name, self._path))
@@ -194,16 +164,24 @@ class PostgresTable(SQLTable):
             )
         return named
 
+    def _list_vector_indexes(self, connection: Connection) -> set[str]:
+        """Return the columns with an HNSW or IVFFlat index of this distance; others cannot be used."""
+        rows = connection.execute(
+            "SELECT a.attname FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid "
+            "JOIN pg_catalog.pg_am m ON m.oid = c.relam "
+            "JOIN pg_catalog.pg_opclass o ON o.oid = i.indclass[0] "
+            "JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey) "
+            "WHERE i.indrelid = to_regclass(%s) AND i.indisvalid AND m.amname IN ('hnsw', 'ivfflat') "
+            "AND o.opcname LIKE %s",
+            [self._regclass(), f"%_{_OPERATOR_CLASSES[self.distance]}_ops"],
+        ).fetchall()
+        return {row[0] for row in rows}
+
     def _has_text_index(self) -> bool:
         return True  # without a tsvector column, PostgreSQL analyzes the text during the search
 
     async def _has_vector_index(self) -> bool:
         return not self.exact and self.columns.vector in self._vector_indexes
-
-    def _check_dimension(self, dimension: int) -> None:
-        stored = self.column_types[self.columns.vector or ""].dimension
-        if stored > 0 and stored != dimension:
-            raise wrong_dimension(self.name, self.columns.vector or "", stored, dimension)
 
     async def _fetch_text(self, query: str, tests: Sequence[Test], limit: int) -> list[Row]:
         where = filter_clause(tests, self.column_types, self.dialect)
@@ -269,21 +247,10 @@ class PostgresTable(SQLTable):
             f"FROM {self._table_sql()} WHERE {column} IS NOT NULL AND ({where.sql}) "
             f"ORDER BY {column} {operator} %s::{kind}{ties} LIMIT {int(limit)}"
         )
-        literal = "[" + ",".join(repr(float(value)) for value in vector) + "]"
-        settings = ["enable_indexscan = off"]
-        if not exact:
-            settings = [
-                f"hnsw.ef_search = {min(1000, max(200, limit))}",
-                "hnsw.iterative_scan = relaxed_order",
-            ]
-
-        def job(connection: Connection) -> list[tuple[Any, ...]]:
-            with connection.transaction():
-                for setting in settings:
-                    connection.execute(f"SET LOCAL {setting}")
-                return connection.execute(statement, [literal, *where.values, literal]).fetchall()
-
-        rows = await self._job(job)
+        values = [format_vector(vector), *where.values, format_vector(vector)]
+        rows = await self._job(
+            lambda connection: self._select_nearest(connection, statement, values, limit, exact=exact)
+        )
         return nearest_rows(names, rows, self.distance)
 
     def _vector_type(self) -> str:
@@ -292,63 +259,6 @@ class PostgresTable(SQLTable):
 
     async def _run(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
         return await self._job(lambda connection: connection.execute(statement, list(values)).fetchall())
-
-    async def _job(self, job: Callable[[Connection], T]) -> T:
-        """Run a job on a pooled connection; the server stops it when the caller gives up."""
-        running: list[Connection] = []
-
-        def work() -> T:
-            try:
-                with self._open_pool().connection() as connection:
-                    running.append(connection)
-                    try:
-                        return job(connection)
-                    finally:
-                        running.clear()
-            except self._psycopg.OperationalError as exc:
-                if exc.sqlstate is None:  # the server is gone: connect again, and fail fast, next time
-                    self._disconnect()
-                raise
-
-        def interrupt() -> None:
-            for connection in running:
-                threading.Thread(target=connection.cancel_safe, kwargs={"timeout": 2.0}, daemon=True).start()
-
-        return await self._work(work, interrupt=interrupt)
-
-    def _open_pool(self) -> ConnectionPool:
-        with self._lock:
-            if self._pool is None:
-                arguments = self._connection_arguments()
-                # A pool retries in the background until its timeout. A first connection fails at once.
-                self._psycopg.connect(**arguments).close()
-                self._pool = self._pools.ConnectionPool(
-                    kwargs=arguments, min_size=0, max_size=_THREADS, timeout=self._timeout_s, open=True
-                )
-            return self._pool
-
-    def _disconnect(self) -> None:
-        with self._lock:
-            pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.close()
-
-    def _explain(self, exc: Exception) -> StoreError:
-        lost = isinstance(exc, (self._psycopg.OperationalError, self._psycopg.InterfaceError))
-        code = exc.sqlstate if isinstance(exc, self._psycopg.Error) else None
-        if lost and code is None:
-            return StoreError(
-                f"PostgreSQL table {self.table!r} cannot be reached. Is the server running, and are host, "
-                "port, database, user and password right?",
-                store=self.name,
-                transient=True,
-            )
-        # The server's message may quote rows; its code says what happened.
-        return StoreError(
-            f"PostgreSQL table {self.table!r} failed: {type(exc).__name__}{f' {code}' if code else ''}.",
-            store=self.name,
-            transient=lost,
-        )
 
 
 def _make_column(name: str, kind: str, category: str, modifier: int) -> Column:
@@ -371,18 +281,6 @@ def _make_column(name: str, kind: str, category: str, modifier: int) -> Column:
     elif kind == "bytea":
         found = "binary"
     return Column(found, quoted)
-
-
-def _list_vector_indexes(connection: Connection, table: str) -> set[str]:
-    """Return the columns with an HNSW or IVFFlat index."""
-    rows = connection.execute(
-        "SELECT a.attname FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid "
-        "JOIN pg_catalog.pg_am m ON m.oid = c.relam JOIN pg_catalog.pg_attribute a "
-        "ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey) "
-        "WHERE i.indrelid = to_regclass(%s) AND i.indisvalid AND m.amname IN ('hnsw', 'ivfflat')",
-        [table],
-    ).fetchall()
-    return {row[0] for row in rows}
 
 
 def _quote_lexeme(lexeme: str) -> str:

@@ -7,16 +7,14 @@ the rows, analyzes their text and computes BM25 itself, up to `scan_limit` rows.
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypedDict, TypeVar
+from typing import Any, Literal, TypedDict
 
-from resift._internal.arrays import Array
-from resift.errors import InputError, ResiftError, StoreError, did_you_mean
+from resift.errors import InputError, StoreError, did_you_mean
 from resift.external.records import (
     BODY_NAMES,
     ID_KEYS,
@@ -29,24 +27,14 @@ from resift.external.systems import clean_row
 from resift.models.embedder import NO_EMBEDDER, EmbedderOptions, embedding_models
 from resift.models.registry import pin_advice
 from resift.protocols import Embedder
-from resift.stores.base import (
-    HYBRID_DEPTH,
-    Mode,
-    SearchHits,
-    Side,
-    StoreView,
-    Workers,
-    embed_texts,
-    fuse_views,
-    is_empty_search,
-)
+from resift.stores.backend import BackendStore, Row
+from resift.stores.base import Mode, SearchHits, Side, StoreView
 from resift.stores.filters import Condition, Test, list_conditions, parse_filter, passes_all
 from resift.text import Analyzer
 from resift.text.analysis import BM25, idf
 from resift.types import Hit, JsonMapping, JsonObject, Where, set_original
-from resift.validation import check_arguments, check_k, check_text, option
+from resift.validation import check_arguments, check_k, option
 
-T = TypeVar("T")
 Fields = Sequence[str] | Mapping[str, float] | str
 Distance = Literal["cosine", "l2", "inner-product"]
 
@@ -54,7 +42,6 @@ SCAN_LIMIT = 20_000
 """Rows that a keyword search without a text index reads; analyzing them takes about two seconds, once."""
 MAX_FETCH = 20_000
 """Rows that are fetched to find k that pass a filter which the engine cannot test."""
-_SIDES: tuple[Side, Side] = ("text", "vectors")
 _KNOWN_NAMES = (*TITLE_NAMES, *BODY_NAMES)
 
 
@@ -103,13 +90,6 @@ class ColumnArguments(TypedDict, total=False):
     mode: Mode | None
     language: str
     scan_limit: int
-
-
-class Row(NamedTuple):
-    """One row that an engine returned, with its score if it has one."""
-
-    values: Mapping[str, Any]
-    score: float | None = None
 
 
 class TableColumns:
@@ -195,8 +175,7 @@ class TableColumns:
         return set_original(hit, dict(row.values))
 
     def _metadata(self, record: JsonMapping, text_fields: Sequence[str]) -> JsonObject:
-        nested = record.get("metadata")
-        flat = {**nested, **record} if isinstance(nested, Mapping) else dict(record)
+        nested, flat = record.get("metadata"), flatten_metadata(record)
         if self.metadata is not None:
             return {name: flat[name] for name in self.metadata if name in flat}
         hidden = {
@@ -207,6 +186,12 @@ class TableColumns:
         if isinstance(nested, Mapping):
             hidden.add("metadata")
         return {name: value for name, value in flat.items() if name not in hidden}
+
+
+def flatten_metadata(record: JsonMapping) -> JsonObject:
+    """Return the fields of a record with those of its `metadata`."""
+    nested = record.get("metadata")
+    return {**nested, **record} if isinstance(nested, Mapping) else dict(record)
 
 
 def missing_column(
@@ -220,7 +205,7 @@ def missing_column(
     return f"{argument} names {name!r}, which {table!r} does not have. {hint}Its {what}: {listed or 'none'}."
 
 
-class TableStore:
+class TableStore(BackendStore):
     """The part of a table store that does not depend on its engine.
 
     Subclasses fetch rows: the best by keywords, the nearest by vectors, or all of them for a scan.
@@ -229,19 +214,22 @@ class TableStore:
     max_fetch = MAX_FETCH
     default_mode: Mode = "hybrid"
     """The mode with an embedder; "vector" where keyword search would read the whole collection."""
+    column_word = "columns"
+    table = ""
+    """Name of the table in messages."""
     embeds_queries = False
     """Whether the engine embeds queries itself, so that vector search needs no embedder."""
 
     def __init__(
         self, name: str, columns: TableColumns, arguments: ColumnArguments, *, threads: int, has_vectors: bool
     ) -> None:
-        self.name = check_text(name, "name")
         self.columns = columns
         self.embedder = arguments.get("embedder")
+        self.name = name
         self.scan_limit = check_k(arguments.get("scan_limit", SCAN_LIMIT), name="scan_limit", min=1)
-        self.mode: Mode = self._resolve_mode(arguments.get("mode"), has_vectors=has_vectors)
+        mode = self._resolve_mode(arguments.get("mode"), has_vectors=has_vectors)
+        super().__init__(name, self.embedder, mode, threads=threads)
         self._scan_index = ScanIndex(Analyzer(arguments.get("language") or "auto"), columns, self.scan_limit)
-        self._workers = Workers(name, threads=threads)
         hybrid = self.mode == "hybrid"
         self.text = StoreView(self, "text", partial(self.search_side, "text")) if hybrid else None
         self.vectors = StoreView(self, "vectors", partial(self.search_side, "vectors")) if hybrid else None
@@ -266,67 +254,17 @@ class TableStore:
             )
         return mode or self.default_mode
 
-    async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
-        """Return at most k hits whose columns pass `where`, best first."""
-        if self.mode != "hybrid":
-            side: Side = "text" if self.mode == "text" else "vectors"
-            return await self.search_side(side, query, k=k, where=where, source=self.name)
-        depth = max(k, HYBRID_DEPTH) if k else 0
-        sides: list[list[Hit]] = []
-        for side in _SIDES:
-            source = f"{self.name}.{side}"
-            sides.append(await self.search_side(side, query, k=depth, where=where, source=source))
-        hits = fuse_views(sides, k=k, source=self.name)
-        if isinstance(hits, SearchHits):
-            hits.warning = " ".join(text for side in sides if (text := getattr(side, "warning", "")))
-        return hits
-
     async def search_side(
         self, side: Side, query: str, *, k: int, where: Where | None, source: str
     ) -> list[Hit]:
         """Search by keywords or by vectors alone."""
-        if is_empty_search(query, k, where):
-            return []
-        tests = [*self.columns.tests, *parse_filter(where)]
-        self._check_filter(list_conditions(tests))
-        query = clean_text(query)
-        if not query.strip():
-            return []
-        if side == "text":
-            return await self._search_text(query, tests, k, source)
-        if self.embedder is None:
-            fetch = partial(self._fetch_by_query, query, tests)
-            return await self._collect(fetch, tests, k, source)
-        vector = (await embed_texts(self.embedder, [query], kind="query", store=self.name))[0]
-        self._check_dimension(len(vector))
-        return await self._search_vectors(vector, tests, k, source)
-
-    async def close(self) -> None:
-        """Release connections and threads."""
-        self._disconnect()
-        self._workers.close()
-
-    def release(self) -> None:
-        """Do the same without an event loop."""
-        self._disconnect()
-        self._workers.close()
-
-    async def _search_vectors(self, vector: Array, tests: Sequence[Test], k: int, source: str) -> list[Hit]:
-        exact = not await self._has_vector_index()
-        hits = await self._collect(
-            lambda limit: self._fetch_nearest(vector, tests, limit, exact=exact), tests, k, source
-        )
-        if not exact and len(hits) < k:  # a filtered search of an approximate index may stop early
-            exact = True
-            hits = await self._collect(
-                lambda limit: self._fetch_nearest(vector, tests, limit, exact=True), tests, k, source
-            )
-        hits.approximate = hits.approximate or not exact
-        return hits
+        if isinstance(query, str):
+            query = clean_text(query)
+        return await super().search_side(side, query, k=k, where=where, source=source)
 
     async def _search_text(self, query: str, tests: Sequence[Test], k: int, source: str) -> list[Hit]:
         if self._has_text_index():
-            return await self._collect(lambda limit: self._fetch_text(query, tests, limit), tests, k, source)
+            return await super()._search_text(query, tests, k, source)
         words = self._scan_index.like_words(query)
         rows, total = await self._scan(tests, words, self.scan_limit)
         passing = [row for row in rows if not tests or self._passes(row, tests)]
@@ -340,91 +278,46 @@ class TableStore:
             )
         return hits
 
-    async def _collect(
-        self, fetch: Callable[[int], Awaitable[list[Row]]], tests: Sequence[Test], k: int, source: str
-    ) -> SearchHits:
-        """Fetch until k rows pass the tests or there are no more rows."""
-        limit = k
-        while True:
-            rows = await fetch(limit)
-            passing = [row for row in rows if self._passes(row, tests)] if tests else rows
-            complete = len(passing) >= k or len(rows) < limit
-            if complete or limit >= self.max_fetch:
-                hits = SearchHits(self._make_hits(passing, source)[:k], approximate=not complete)
-                if not complete:
-                    hits.warning = (
-                        f"{self.name}: only {len(passing)} of the best {limit:,} rows pass the filter, and "
-                        "further rows were not read. Narrow it with a filter that the engine can test."
-                    )
-                return hits
-            limit = min(self.max_fetch, max(100, limit * 4))
+    def _filter_tests(self, where: Where | None) -> list[Test]:
+        return [*self.columns.tests, *parse_filter(where)]
 
-    def _make_hits(self, rows: Iterable[Row], source: str) -> list[Hit]:
-        hits = [self.columns.make_hit(row, source) for row in rows]
-        repeated = [id for id, count in Counter(hit.id for hit in hits).items() if count > 1]
-        if repeated:
-            raise StoreError(
-                f"Two rows of {self.name!r} have the id {repeated[0]!r} in {', '.join(self.columns.id)}; "
-                "name a unique column with id=, or several.",
-                store=self.name,
-            )
-        if all(hit.score is None for hit in hits):
-            return hits  # the order of the engine is all there is
-        return sorted(hits, key=lambda hit: (hit.score is None, -(hit.score or 0.0), hit.id))
+    def _make_hit(self, row: Row, source: str) -> Hit:
+        return self.columns.make_hit(row, source)
 
     def _passes(self, row: Row, tests: Sequence[Test]) -> bool:
-        record = clean_row(row.values)
-        nested = record.get("metadata")
-        return passes_all({**nested, **record} if isinstance(nested, Mapping) else record, tests)
-
-    async def _work(self, job: Callable[[], T], *, interrupt: Callable[[], None] | None = None) -> T:
-        """Run blocking work in a thread; errors of the engine become StoreError.
-
-        When the caller gives up, at its deadline for instance, `interrupt` stops the engine.
-        """
-        try:
-            return await self._workers.run(job)
-        except asyncio.CancelledError:
-            if interrupt is not None:
-                interrupt()
-            raise
-        except ResiftError:
-            raise
-        except Exception as exc:
-            raise self._explain(exc) from exc
-
-    def _explain(self, exc: Exception) -> StoreError:
-        """Return the error to raise for one of the engine's, whose message may quote rows."""
-        return StoreError(f"Store {self.name!r} failed: {type(exc).__name__}.", store=self.name)
-
-    # What an engine implements
+        return passes_all(flatten_metadata(clean_row(row.values)), tests)
 
     def _check_filter(self, conditions: Sequence[Condition]) -> None:
-        """Raise InputError for a condition on a column that does not exist."""
+        known = self._filter_columns()
+        for condition in conditions:
+            if known and condition.key not in known:
+                message = missing_column(
+                    self.table, condition.key, known, argument="where", what=self.column_word
+                )
+                raise InputError(message)
 
     def _check_dimension(self, dimension: int) -> None:
-        """Raise StoreError if the vectors of the table have another length."""
+        column = self.columns.vector or ""
+        stored = self._vector_dimension(column)
+        if stored and stored != dimension:
+            raise StoreError(
+                f"{column or 'the vector'!r} of {self.name!r} has vectors of {stored} dimensions, and the "
+                f"embedder makes {dimension}. Use the embedder that filled the column.",
+                store=self.name,
+            )
+
+    # Implemented by engines
+
+    def _filter_columns(self) -> list[str]:
+        """Return the columns that a filter may name; an empty list if they are not known."""
+        return []
+
+    def _vector_dimension(self, column: str) -> int:
+        """Return the length of the vectors in a column; 0 if it is not known."""
+        return 0
 
     def _has_text_index(self) -> bool:
         return False
-
-    async def _has_vector_index(self) -> bool:
-        """Return whether vector search is approximate."""
-        return False
-
-    async def _fetch_text(self, query: str, tests: Sequence[Test], limit: int) -> list[Row]:
-        """Return the best rows by keywords, best first; some may fail the tests."""
-        raise NotImplementedError
-
-    async def _fetch_nearest(
-        self, vector: Array, tests: Sequence[Test], limit: int, *, exact: bool
-    ) -> list[Row]:
-        """Return the nearest rows, best first; some may fail the tests."""
-        raise NotImplementedError
-
-    async def _fetch_by_query(self, query: str, tests: Sequence[Test], limit: int) -> list[Row]:
-        """Do the same with a query that the engine embeds."""
-        raise NotImplementedError
 
     async def _scan(self, tests: Sequence[Test], words: Sequence[str], limit: int) -> tuple[list[Row], int]:
         """Return up to `limit` rows that may pass the tests, and how many there are.
@@ -432,18 +325,6 @@ class TableStore:
         If there are more, rows that contain one of the words are preferred.
         """
         raise NotImplementedError
-
-    def _disconnect(self) -> None:
-        """Close connections that this store opened."""
-
-
-def wrong_dimension(store: str, column: str, stored: int, dimension: int) -> StoreError:
-    """Return the error about an embedder whose vectors do not fit the column."""
-    return StoreError(
-        f"{column!r} of {store!r} has vectors of {stored} dimensions, and the embedder makes {dimension}. "
-        "Use the embedder that filled the column.",
-        store=store,
-    )
 
 
 def distance_score(distance: float | None, kind: str) -> float | None:

@@ -1,0 +1,176 @@
+"""LanceDBTable: a LanceDB table that another program made."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Unpack
+
+from resift._internal.arrays import Array
+from resift.errors import InputError, StoreError, require
+from resift.stores.backend import Row
+from resift.stores.filters import Test, Value
+from resift.stores.lancedb import LanceDBBackend, LanceDBFolderOptions, search_vectors
+from resift.stores.tables.sql import Column, ColumnKind, Dialect, TypedTable, filter_clause
+from resift.stores.tables.table_store import (
+    ColumnArguments,
+    ColumnOptions,
+    Distance,
+    TableColumns,
+    distance_score,
+    missing_column,
+)
+from resift.validation import check_arguments, option
+
+_THREADS = 4
+_MARK = "\0"  # stands for a value until it is written into a filter of LanceDB, which binds none
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanceDBTableOptions(LanceDBFolderOptions, ColumnOptions):
+    """Options of an existing LanceDB table in a pipeline file."""
+
+    table: str = option("The table.")
+    distance: Distance = option("Distance of the vector column.", default="cosine")
+    exact: bool = option("Compare every vector, even if an index would be faster.", default=False)
+
+
+class LanceDBTable(LanceDBBackend, TypedTable):
+    """A LanceDB table that another program made.
+
+    Keyword search uses the table's full-text indexes if the fields have them, else BM25 over a scan. LanceDB
+    has no read-only mode, so this store calls nothing that writes.
+    """
+
+    Options = LanceDBTableOptions
+    _dialect = Dialect(_MARK, "", lambda name: f"`{name}`", patterns=False)
+
+    @check_arguments
+    def __init__(
+        self,
+        uri: str | Path,
+        table: str,
+        *,
+        distance: Distance = "cosine",
+        exact: bool = False,
+        name: str = "lancedb",
+        **columns: Unpack[ColumnArguments],
+    ) -> None:
+        if "://" not in str(uri) and not Path(uri).is_dir():
+            raise StoreError(f"{uri} does not exist; pass the folder of a LanceDB database.", store=name)
+        self.distance, self.exact = distance, exact
+        self._set_database(uri, name)
+        try:
+            tables = list(self._list_tables())
+            if table not in tables:
+                raise InputError(missing_column(str(uri), table, tables, argument="table=", what="tables"))
+            self._table = self._connect().open_table(table)
+            found = {field.name: _lance_column(field) for field in self._table.schema}
+            indexes = self._table.list_indices()
+        except (OSError, RuntimeError, ValueError) as exc:
+            if isinstance(exc, InputError):
+                raise
+            raise StoreError(f"{uri} cannot be read: {type(exc).__name__}.", store=name) from exc
+        chosen = TableColumns(store=name, **columns)
+        indexed = {column for index in indexes if index.index_type == "FTS" for column in index.columns}
+        self._indexed_vectors = {
+            column for index in indexes if index.index_type != "FTS" for column in index.columns
+        }
+        chosen.check(table, found)
+        chosen.choose_fields(table, [name for name, column in found.items() if column.kind == "text"])
+        self._indexed_text = [name for name in chosen.fields or () if name in indexed]
+        if not self._indexed_text:
+            self.default_mode = "vector"
+        super().__init__(name, table, chosen, columns, found, primary_key=[], threads=_THREADS)
+
+    def _has_text_index(self) -> bool:
+        return bool(self._indexed_text)
+
+    async def _has_vector_index(self) -> bool:
+        return not self.exact and self.columns.vector in self._indexed_vectors
+
+    async def _fetch_text(self, query: str, tests: Sequence[Test], limit: int) -> list[Row]:
+        queries = require("lancedb.query", extra="lancedb")
+        boosts = [self.columns.weights[name] for name in self._indexed_text]
+        match = queries.MatchQuery(query, self._indexed_text[0])
+        if len(self._indexed_text) > 1:
+            match = queries.MultiMatchQuery(query, self._indexed_text, boosts=boosts)
+
+        def job() -> list[Row]:
+            search = self._open().search(match, query_type="fts").select([*self._selected, "_score"])
+            rows = self._filtered(search, tests).limit(limit).to_list()
+            return [Row(row, float(row.pop("_score"))) for row in rows]
+
+        return await self._work(job)
+
+    async def _fetch_nearest(
+        self, vector: Array, tests: Sequence[Test], limit: int, *, exact: bool
+    ) -> list[Row]:
+        kind = {"inner-product": "dot"}.get(self.distance, self.distance)
+
+        def job() -> list[Row]:
+            column = self.columns.vector or ""
+            search = search_vectors(self._open(), vector, column, kind, self._selected, exact=exact)
+            rows = self._filtered(search, tests).limit(limit).to_list()
+            # Both cosine and dot are 1 − similarity in LanceDB.
+            metric = "l2" if kind == "l2" else "cosine"
+            return [Row(row, distance_score(row.pop("_distance"), metric)) for row in rows]
+
+        return await self._work(job)
+
+    async def _scan(self, tests: Sequence[Test], words: Sequence[str], limit: int) -> tuple[list[Row], int]:
+        def job() -> tuple[list[Row], int]:
+            where = self._filter_sql(tests)
+            table = self._open()
+            total = int(table.count_rows(where))
+            rows = self._filtered(table.search().select(self._selected), tests).limit(limit).to_list()
+            return [Row(row) for row in rows], total
+
+        return await self._work(job)
+
+    def _open(self) -> Any:
+        with self._lock:
+            if self._table is None:
+                self._table = self._connect().open_table(self.table)
+            return self._table
+
+    def _filter_sql(self, tests: Sequence[Test]) -> str | None:
+        clause = filter_clause(tests, self.column_types, self._dialect)
+        pieces = clause.sql.split(_MARK)
+        literals = [_literal(value) for value in clause.values]
+        text = "".join(piece + literal for piece, literal in zip(pieces, [*literals, ""], strict=True))
+        return text if tests else None
+
+    def _filtered(self, search: Any, tests: Sequence[Test]) -> Any:
+        where = self._filter_sql(tests)
+        return search if where is None else search.where(where, prefilter=True)
+
+
+def _lance_column(field: Any) -> Column:
+    declared = str(field.type)
+    vector = re.fullmatch(r"fixed_size_list<\w+: (?:float|halffloat|double)[^>]*>\[(\d+)\]", declared)
+    if vector is not None:
+        return Column("vector", "", int(vector[1]))
+    kind: ColumnKind = "other"
+    if declared in ("string", "large_string", "string_view"):
+        kind = "text"
+    elif re.fullmatch(r"u?int\d+|float|double|halffloat", declared):
+        kind = "number"
+    elif declared == "bool":
+        kind = "bool"
+    elif "binary" in declared:
+        kind = "binary"
+    if re.search(r"[`.\0]", field.name) and kind != "binary":  # cannot be quoted, so it is filtered here
+        kind = "other"
+    if "int" in declared:  # compared with any number
+        return Column(kind, f"CAST(`{field.name}` AS DOUBLE)")
+    return Column(kind, f"`{field.name}`")
+
+
+def _literal(value: Value) -> str:
+    """Return a value as a literal; everything inside quotes is data once quotes are doubled."""
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    return str(value).lower() if isinstance(value, bool) else repr(value)
