@@ -306,9 +306,6 @@ def redact(exc: BaseException) -> str:
     return str(exc) if isinstance(exc, ResiftError) else type(exc).__name__
 
 
-redacted = redact  # OLD NAME: remove
-
-
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return "Did you mean 'x'? Known: …" for a word that is not among the known ones."""
     names = sorted(known)

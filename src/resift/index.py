@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from resift._internal.sync import run_sync, sync_method
 from resift.deadline import Deadline
@@ -332,7 +332,7 @@ def _read_documents(
         and not is_columns(documents)
         and find_results(documents, "documents") is None
     )
-    rows: list[Any] = [documents] if single else list_documents(documents, "documents")
+    rows: list[object] = [documents] if single else list_documents(documents, "documents")
     for name, values in (("ids", ids), ("metadata", metadata)):
         if values is not None and (isinstance(values, str) or len(values) != len(rows)):
             raise InputError(f"{name} must be one per document: {len(rows)} documents were given.")

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Any, TypeVar
 
 from resift.errors import (
     ConfigError,
@@ -25,6 +25,8 @@ from resift.errors import (
     StoreNotFound,
     did_you_mean,
 )
+
+T = TypeVar("T")
 
 RERANKERS = "resift.rerankers"
 FUSION = "resift.fusion"
@@ -131,7 +133,7 @@ def load_plugin(group: str, name: str) -> Any:
     return _import(entries[0])
 
 
-def build_plugin(factory: Callable[..., Any], name: str, options: Mapping[str, object]) -> Any:
+def build_plugin(factory: Callable[..., T], name: str, options: Mapping[str, object]) -> T:
     """Call a plugin's factory; options that it does not accept raise InputError."""
     try:
         return factory(**options)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, Protocol, runtime_checkable
 
 from resift._internal.arrays import Array
+from resift._internal.lazy_exports import renamed_names
 from resift.deadline import Deadline
 from resift.types import Hit, JsonMapping, ScorerInfo, Scores, Where
 
@@ -189,6 +190,21 @@ class Similarity(Protocol):
     def __call__(self, query: str, texts: Sequence[str]) -> Iterable[tuple[int, float]]:
         """Return (index into texts, score) pairs, best first."""
         ...
+
+
+__getattr__ = renamed_names(
+    __name__,
+    {
+        "name_of": "display_name",
+        "own_name": "declared_name",
+        "needs_of": "required_capabilities",
+        "VectorKeeper": "HasVectors",
+        "OfModel": "HasModelName",
+        "BuiltWith": "IndexMetadata",
+        "OpensVectors": "CanReopenVectors",
+        "Optimises": "CanOptimize",
+    },
+)
 
 
 def declared_name(part: object) -> str:

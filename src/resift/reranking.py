@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from resift._internal.sync import sync_method
 from resift.deadline import Deadline
@@ -15,6 +15,7 @@ from resift.external.records import check_fields, no_text, text_from
 from resift.external.responses import list_documents
 from resift.models.pairs import Progress
 from resift.protocols import Scorer
+from resift.ranking.context import PassageReader
 from resift.rerankers.cross_encoder import DEFAULT_MODEL, CrossEncoderReranker
 from resift.rerankers.rescore import (
     Calibration,
@@ -91,7 +92,10 @@ async def arerank(
         missing_text=missing_text,
         text_keys=keys,
     )
-    ranking = replace(ranking, inputs=tuple(items))
+    # For `ranking.context`: neighbors from the stores of the search, sentences scored by this scorer.
+    known = documents.reader if isinstance(documents, Ranking) else None
+    reader = PassageReader(known.stores if known else (), scorer)
+    ranking = replace(ranking, inputs=tuple(items), reader=reader)
     if (
         hits
         and missing_text == "last"
@@ -106,15 +110,17 @@ async def arerank(
 _rerank = sync_method(arerank)
 
 
-@functools.wraps(_rerank)
-def _rerank_here(query: str, documents: Candidates, *args: Any, **options: Any) -> Ranking:
-    if hasattr(documents, "fetchall"):
-        # A cursor of SQLite works only in the thread that made it.
-        documents = list_documents(documents, "documents")
-    return _rerank(query, documents, *args, **options)
+if TYPE_CHECKING:
+    rerank = _rerank
+else:
 
-
-rerank = _rerank if TYPE_CHECKING else _rerank_here
+    @functools.wraps(_rerank)
+    def rerank(query: str, documents: Candidates, *args: object, **options: object) -> Ranking:
+        """Run `arerank` and wait for its result."""
+        if hasattr(documents, "fetchall"):
+            # A cursor of SQLite works only in the thread that made it.
+            documents = list_documents(documents, "documents")
+        return _rerank(query, documents, *args, **options)
 
 
 def _input_record(hits: Sequence[Hit], flags: Mapping[str, str], fields: Mapping[str, None]) -> StageRecord:

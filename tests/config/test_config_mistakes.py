@@ -25,6 +25,7 @@ def mistakes(file) -> list[str]:
     [
         # unknown keys
         ("fusoin: {}", 2, "The file has no key 'fusoin'. Did you mean 'fusion'?"),
+        ("guard: {trust: {vectors: 0.6}}", 2, "guard has no key 'trust': the weights of the default order"),
         ("rerank: {kind: cross-encoder, dept: 5}", 2, "rerank has no key 'dept'. Did you mean 'depth'?"),
         ("fusion:\n  method: rrf\n  k_parm: 60", 4, "fusion has no key 'k_parm'. Did you mean 'k_param'?"),
         ("rerank: {kind: cross-encoder, semantic_weight: 1}", 2, "belongs to kind semantic-bm25"),

@@ -8,17 +8,17 @@ import pytest
 
 from resift import Hit
 from resift.errors import DuplicateIdError, InputError, InvalidHitError
-from resift.external.candidates import first_text, hits_from
+from resift.external.candidates import first_text, read_hits
 
 
 def test_strings_are_numbered_texts():
     """A list of strings: the texts, with their places as ids."""
-    assert hits_from(["x", "y"]) == [Hit("0", "x"), Hit("1", "y")]
+    assert read_hits(["x", "y"]) == [Hit("0", "x"), Hit("1", "y")]
 
 
 def test_strings_may_be_ids():
     """Fusion takes lists of ids."""
-    assert hits_from(["x"], strings_are="id", source="s") == [Hit("x", source="s")]
+    assert read_hits(["x"], strings_are="id", source="s") == [Hit("x", source="s")]
 
 
 def test_dicts_keep_their_other_columns_as_metadata():
@@ -32,7 +32,7 @@ def test_dicts_keep_their_other_columns_as_metadata():
         "page": 3,
         "metadata": {"lang": "en"},
     }
-    assert hits_from([row]) == [Hit("7", "t\n\nc", 2.0, "s", {"lang": "en", "title": "t", "page": 3})]
+    assert read_hits([row]) == [Hit("7", "t\n\nc", 2.0, "s", {"lang": "en", "title": "t", "page": 3})]
 
 
 @pytest.mark.parametrize(
@@ -52,34 +52,34 @@ def test_the_first_text_is_the_first_that_is_not_empty(row, text):
 
 def test_text_keys_can_be_chosen():
     """The keys are configurable."""
-    assert hits_from([{"body": "b", "text": "t"}], text_keys=["body"])[0].text == "b"
+    assert read_hits([{"body": "b", "text": "t"}], text_keys=["body"])[0].text == "b"
 
 
 @pytest.mark.parametrize(("policy", "text"), [("last", ""), ("empty", ""), ("id", "a")])
 def test_missing_text_policies(policy, text):
     """What to do without text is an option."""
-    assert hits_from([{"id": "a"}], missing_text=policy)[0].text == text
+    assert read_hits([{"id": "a"}], missing_text=policy)[0].text == text
 
 
 def test_missing_text_can_be_an_error():
     """Raise names the candidate; an unknown policy is refused."""
     with pytest.raises(InvalidHitError, match="'a' has no text"):
-        hits_from([{"id": "a"}], missing_text="raise")
+        read_hits([{"id": "a"}], missing_text="raise")
     with pytest.raises(InputError, match="missing_text is 'never'"):
-        hits_from([{"id": "a"}], missing_text="never")
+        read_hits([{"id": "a"}], missing_text="never")
 
 
 def test_hits_pass_through_unchanged():
     """A hit is already one."""
     hit = Hit("a", "t", 1.0, "s")
-    assert hits_from([hit])[0] is hit
+    assert read_hits([hit])[0] is hit
 
 
 @pytest.mark.parametrize("score", [math.nan, math.inf, "x", True])
 def test_a_score_that_is_not_a_number_is_flagged(score):
     """The hit keeps its place without a score, and the flags say what came."""
     flags = {}
-    hit = hits_from([{"id": "a", "score": score}], flags=flags)[0]
+    hit = read_hits([{"id": "a", "score": score}], flags=flags)[0]
     assert hit.score is None
     assert "not a finite number" in flags["a"]
 
@@ -87,14 +87,14 @@ def test_a_score_that_is_not_a_number_is_flagged(score):
 def test_a_score_that_is_not_a_number_can_be_refused():
     """Fusion by score cannot work with it."""
     with pytest.raises(InvalidHitError, match="Candidate 0 has score nan"):
-        hits_from([{"id": "a", "score": math.nan}])
+        read_hits([{"id": "a", "score": math.nan}])
 
 
 def test_duplicate_ids_are_refused_with_both_places():
     """One clear error."""
     with pytest.raises(DuplicateIdError, match="Candidates 0 and 2 share the id 'a'"):
-        hits_from([{"id": "a"}, {"id": "b"}, {"id": "a"}])
-    assert len(hits_from([{"id": "a"}, {"id": "a"}], unique=False)) == 2
+        read_hits([{"id": "a"}, {"id": "b"}, {"id": "a"}])
+    assert len(read_hits([{"id": "a"}, {"id": "a"}], unique=False)) == 2
 
 
 @pytest.mark.parametrize(
@@ -111,16 +111,16 @@ def test_duplicate_ids_are_refused_with_both_places():
 def test_unusable_candidates_say_what_to_pass(candidates, message):
     """A caller's mistake gets one clear error."""
     with pytest.raises(InputError, match=message):
-        hits_from(candidates)
+        read_hits(candidates)
 
 
 def test_a_hit_as_a_dict_comes_back():
     """What `to_dict` wrote can go in again."""
     hit = Hit("a", "t", 2.0, "s", {"page": 3})
-    assert hits_from([hit.to_dict()]) == [hit]
+    assert read_hits([hit.to_dict()]) == [hit]
 
 
 def test_texts_are_found_in_metadata_too():
     """Many stores keep the text beside their other columns."""
     row = {"id": "a", "metadata": {"content": "words", "page": 3}}
-    assert hits_from([row])[0].text == "words"
+    assert read_hits([row])[0].text == "words"

@@ -18,7 +18,7 @@ from resift.batch.work_kinds import candidate_text as batch_candidate_text
 from resift.cli.main import main
 from resift.cli.rerank import read_documents
 from resift.errors import InputError
-from resift.external.candidates import hits_from
+from resift.external.candidates import read_hits
 from resift.external.records import read_metadata, read_text
 from resift.server.rerank_routes import read_texts
 from resift.types import Scores
@@ -91,7 +91,7 @@ class Reads:
 def everywhere(record: dict[str, Any], folder: Path) -> dict[str, str]:
     """Return the text of a record as each entry point reads it."""
     named = {"id": "a", **record}
-    found = {"hits_from": hits_from([named])[0].text, "server": read_texts([named])[0]}
+    found = {"read_hits": read_hits([named])[0].text, "server": read_texts([named])[0]}
     scorer = Reads()
     resift.rerank("q", [named], scorer=scorer)
     found["rerank"] = scorer.texts[0]
@@ -183,7 +183,7 @@ def test_any_record_has_the_same_text_everywhere_in_any_order_of_keys(tmp_path_f
 
 def test_title_stays_in_the_metadata_and_nothing_is_lost():
     record = {"id": 1, "title": "A", "body": "b", "price": 3, "tags": ["x"], "metadata": {"page": 2}}
-    hit = hits_from([record])[0]
+    hit = read_hits([record])[0]
     assert hit.text == "A\n\nb"
     assert hit.metadata == {"title": "A", "price": 3, "tags": ["x"], "page": 2}
 
@@ -198,9 +198,9 @@ def test_text_keys_join_several_fields_in_their_order():
         "parts": [{"text": "x"}],
     }
     for keys in (["title", "body"], "title,body", ["title, body"]):
-        assert hits_from([record], text_keys=keys)[0].text == "T\n\nb"
-    assert hits_from([record], text_keys=["body", "title"])[0].text == "b\n\nT"
-    assert hits_from([record], text_keys=["_source.body", "n", "parts.text"])[0].text == "s\n\n3\n\nx"
+        assert read_hits([record], text_keys=keys)[0].text == "T\n\nb"
+    assert read_hits([record], text_keys=["body", "title"])[0].text == "b\n\nT"
+    assert read_hits([record], text_keys=["_source.body", "n", "parts.text"])[0].text == "s\n\n3\n\nx"
     assert read_texts([record], ["title", "n"]) == ["T\n\n3"]
     scorer = Reads()
     resift.rerank("q", [record], text_keys=["body", "nothing"], scorer=scorer)
@@ -208,7 +208,7 @@ def test_text_keys_join_several_fields_in_their_order():
     assert RerankWork(text_keys=["title", "body"]).describe()["text_keys"] == ["title", "body"]
     for wrong in ([], "", [3], 3):
         with pytest.raises(InputError, match="text_keys"):
-            hits_from([record], text_keys=wrong)
+            read_hits([record], text_keys=wrong)
 
 
 def test_the_ranking_notes_the_fields_and_a_missing_text_names_those_that_exist(tmp_path):
@@ -327,7 +327,7 @@ def frames() -> list[Any]:
 
 @pytest.mark.parametrize("frame", frames(), ids=lambda frame: type(frame).__module__)
 def test_a_frame_is_read_by_rows(tmp_path, frame):
-    assert {hit.id: hit.text for hit in hits_from(frame)} == TEXTS
+    assert {hit.id: hit.text for hit in read_hits(frame)} == TEXTS
     scorer = Reads()
     assert set(resift.rerank("q", frame, scorer=scorer).ids) == {"7", "9"}
     assert scorer.texts == list(TEXTS.values())
@@ -375,12 +375,12 @@ def test_what_is_no_list_of_documents_is_refused_with_its_name(tmp_path, documen
 def test_series_and_arrays_of_strings_are_lists():
     numpy = pytest.importorskip("numpy")
     pandas = pytest.importorskip("pandas")
-    assert [hit.text for hit in hits_from(pandas.Series(["a b", "c"]))] == ["a b", "c"]
-    assert [hit.text for hit in hits_from(numpy.array(["a b", "c"]))] == ["a b", "c"]
+    assert [hit.text for hit in read_hits(pandas.Series(["a b", "c"]))] == ["a b", "c"]
+    assert [hit.text for hit in read_hits(numpy.array(["a b", "c"]))] == ["a b", "c"]
     with pytest.raises(InputError):
-        hits_from(numpy.array([["a", "b"]]))
+        read_hits(numpy.array([["a", "b"]]))
     with pytest.raises(InputError):
-        hits_from(numpy.array("a"))
+        read_hits(numpy.array("a"))
 
 
 def test_a_wrong_argument_is_reported_before_a_missing_file(tmp_path):

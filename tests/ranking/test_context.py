@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resift import Ranking
+from resift import Ranking, rerank
 from resift._internal.sync import run_sync
 from resift.config import pipeline_from_config
 from resift.deadline import Deadline
@@ -270,6 +270,14 @@ def test_prune_as_a_stage_and_in_a_context(store):
     assert "sequel" not in plain.context(200, prune=True).text
     assert "no reranker" in Pipeline(store, k=2).rank("doors").context(200, prune=True).reason
     assert "no reranker" in Pipeline(store, k=2, shape=Prune()).rank("doors").reason
+
+
+def test_a_reranked_list_is_pruned_by_the_reranker_that_ran():
+    ranking = rerank("about doors", ["Part 2 is about doors. It has no sequel."], scorer=WordScorer())
+    context = ranking.context(200, prune=True)
+    assert not context.degraded
+    assert "about doors" in context.text
+    assert "sequel" not in context.text
 
 
 def test_sqlite_and_memory_return_the_same_chunks(tmp_path, store):

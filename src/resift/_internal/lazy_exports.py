@@ -37,10 +37,7 @@ def lazy_exports(
 
     def __getattr__(name: str) -> object:  # noqa: N807 - becomes the package's
         if renamed and name in renamed:
-            import warnings
-
-            message = f"{package}.{name} is now {renamed[name]}; the old name goes with Resift 0.4."
-            warnings.warn(message, DeprecationWarning, stacklevel=2)
+            warn_renamed(f"{package}.{name}", renamed[name])
             name = renamed[name]
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
@@ -50,3 +47,23 @@ def lazy_exports(
         return sorted([*modules, *more])
 
     return __getattr__, __dir__, sorted(modules)
+
+
+def renamed_names(module: str, names: Mapping[str, str]) -> Callable[[str], object]:
+    """Return the `__getattr__` of a module whose old names still work, with a warning."""
+
+    def __getattr__(name: str) -> object:  # noqa: N807 - becomes the module's
+        if name not in names:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        warn_renamed(f"{module}.{name}", names[name])
+        return getattr(import_module(module), names[name])
+
+    return __getattr__
+
+
+def warn_renamed(old: str, new: str) -> None:
+    """Warn the caller of the caller that a name of 0.2 was used."""
+    import warnings
+
+    message = f"{old} is now {new}; the old name goes with Resift 0.4."
+    warnings.warn(message, DeprecationWarning, stacklevel=3)

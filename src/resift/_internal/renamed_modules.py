@@ -45,7 +45,6 @@ RENAMED = {
     "resift.retrieval.store_ref": "resift.pipeline.fan_out",
     "resift.retrieval.waiting": "resift.pipeline.fan_out",
     "resift.retrieval.neighbours": "resift.pipeline.pipeline",
-    "resift.trust": "resift.ranking.order_model",
     "resift.sync": "resift._internal.sync",
     "resift.records": "resift.external.records",
     "resift.candidates": "resift.external.candidates",
@@ -129,6 +128,13 @@ RENAMED = {
 }
 """Old module path -> new module path. The longest entry that is a prefix of an import decides."""
 
+FITTED = (
+    "the weights of the default order are fitted now. To set them, use WeightedReranker(dense_weight=…) and "
+    "Blend(weight=…), or `fusion: {dense_weight: …}` and `guard: {weight: …}` in a pipeline file"
+)
+REMOVED = {"resift.trust": f"The module resift.trust is gone: {FITTED}."}
+"""Module path of 0.2 without a successor -> what to use instead."""
+
 
 class _Alias:
     """Loads an old path by importing the new one, so that both are the same module object."""
@@ -154,6 +160,8 @@ class _RenamedModules:
     ) -> ModuleSpec | None:
         if not fullname.startswith("resift."):
             return None
+        if fullname in REMOVED:
+            raise ImportError(REMOVED[fullname], name=fullname)
         prefix, rest = fullname, ""
         while prefix not in RENAMED:
             prefix, _, last = prefix.rpartition(".")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from resift import __version__
+from resift._internal.arrays import Array
 from resift._internal.files import atomic_write, file_lock
 from resift._internal.sync import run_sync
 from resift.batch.engines import LocalEngine, RayEngine
@@ -34,7 +35,7 @@ from resift.batch.shards import (
 from resift.errors import InputError, ResiftError, StoreError, require
 from resift.stores.base import embedder_name
 from resift.stores.sqlite import SQLiteStore
-from resift.types import to_json
+from resift.types import JsonObject, to_json
 from resift.validation import check_arguments
 
 if TYPE_CHECKING:
@@ -297,10 +298,11 @@ class PrecomputedVectors:
         self.vectors: dict[str, Sequence[float]] = {}
         """Text -> vector, set before each write."""
 
-    async def embed(self, texts: Sequence[str], *, kind: Literal["query", "document"]) -> Any:
+    async def embed(self, texts: Sequence[str], *, kind: Literal["query", "document"]) -> Array:
         """Return the vectors of these texts."""
         np = require("numpy", extra="local")
-        return np.asarray([self.vectors[text] for text in texts], dtype=np.float32)
+        vectors: Array = np.asarray([self.vectors[text] for text in texts], dtype=np.float32)
+        return vectors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -405,7 +407,7 @@ async def _prepare_store(work: LoadWork, receipts: Path) -> bool:
         await store.close()
 
 
-async def _add_documents(store: Any, rows: Sequence[dict[str, Any]]) -> None:
+async def _add_documents(store: Any, rows: Sequence[JsonObject]) -> None:
     documents = [
         {"id": row["id"], "text": row["text"], "metadata": json.loads(row["metadata"])} for row in rows
     ]

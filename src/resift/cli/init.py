@@ -8,13 +8,14 @@ import os
 import re
 import sqlite3
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from resift.cli.terminal import print_note, print_text
 from resift.errors import InputError, shell_path
+from resift.types import JsonMapping, JsonObject
 
 EXAMPLES = """\
 It asks three questions: what to search, which table, and which columns have the text. Options answer them in
@@ -36,7 +37,7 @@ class Source:
 
     kind: str
     what: str
-    arguments: dict[str, Any] = field(default_factory=dict)
+    arguments: JsonObject = field(default_factory=dict)
     table_key: str = "table"
     tables: list[str] = field(default_factory=list)
     path_key: str = ""
@@ -204,7 +205,7 @@ def _list_columns(store: Any) -> list[str]:
     return []
 
 
-def pipeline_text(source: Source, table: str, keys: Mapping[str, Any]) -> str:
+def pipeline_text(source: Source, table: str, keys: JsonMapping) -> str:
     """Return a commented pipeline file for a store with these keys."""
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", table.rpartition(".")[2]).strip("-") or "docs"
     lines = [

@@ -9,15 +9,17 @@ import time
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from resift.cli.arguments import add_count, add_json, positive_int
 from resift.cli.terminal import Progress, count, print_json, print_note, print_table, print_text, style, wrap
 from resift.errors import ModelError, ModelNotAllowedError
+from resift.types import JsonObject
 
 if TYPE_CHECKING:
     from resift.events import Event
     from resift.models.hf_folder import FolderDescription
+    from resift.models.loading import Model
     from resift.models.lock_file import LockedModel
     from resift.models.pinning import AddedModel
     from resift.models.registry import ModelSpec
@@ -170,7 +172,7 @@ def _describe_checks(added: AddedModel) -> list[tuple[str, str]]:
     return [("precision", f"{model.precision}{error}"), ("probe", probe)]
 
 
-def _added_json(added: AddedModel) -> dict[str, Any]:
+def _added_json(added: AddedModel) -> JsonObject:
     report = added.probe
     return {
         **_to_json(added.model),
@@ -180,7 +182,7 @@ def _added_json(added: AddedModel) -> dict[str, Any]:
     }
 
 
-def _to_json(model: LockedModel) -> dict[str, Any]:
+def _to_json(model: LockedModel) -> JsonObject:
     """Return all fields; the lock file leaves out those with their default."""
     import msgspec
 
@@ -213,7 +215,7 @@ def _list(args: argparse.Namespace) -> int:
     return 0
 
 
-def _list_row(spec: ModelSpec, pinned: str, probed: bool) -> dict[str, Any]:
+def _list_row(spec: ModelSpec, pinned: str, probed: bool) -> JsonObject:
     return {
         "id": spec.id,
         "kind": spec.kind,
@@ -269,7 +271,7 @@ def _show(args: argparse.Namespace) -> int:
         if args.json:
             print_json({**msgspec.to_builtins(known), "pinned": False, "add": known.add_command})
         else:
-            fields: dict[str, Any] = msgspec.to_builtins(known)
+            fields: JsonObject = msgspec.to_builtins(known)
             _print_rows([(key, _join(value)) for key, value in fields.items() if value not in ("", None)])
             print_text(f"Not pinned. To use it, run: {known.add_command}")
         return 0
@@ -312,7 +314,7 @@ def _verify(args: argparse.Namespace) -> int:
     from resift.models.lock_file import default_lock_path
     from resift.models.registry import locked_ids
 
-    rows: list[dict[str, Any]] = []
+    rows: list[JsonObject] = []
     for name in args.names or locked_ids():
         try:
             files = resolve(name, download=False)
@@ -381,7 +383,7 @@ def _bench(args: argparse.Namespace) -> int:
     return 0
 
 
-def _run_row(model: Any, row: tuple[list[int], list[int]]) -> None:
+def _run_row(model: Model, row: tuple[list[int], list[int]]) -> None:
     model.forward(*row)
 
 

@@ -9,11 +9,11 @@ import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from resift.cli.arguments import add_json
 from resift.cli.terminal import print_json, print_table, print_text
 from resift.errors import DataFormatError
+from resift.types import JsonObject
 
 EXAMPLES = """\
 LOG is a file of resift.events.JsonlSink (one JSON object per line), or a log with the lines of LogSink.
@@ -39,7 +39,7 @@ def configure_report(parser: argparse.ArgumentParser) -> None:
 
 def run_report(args: argparse.Namespace) -> int:
     """Add up the events and show a row per day, provider and model."""
-    rows: dict[tuple[str, str, str], dict[str, Any]] = {}
+    rows: dict[tuple[str, str, str], JsonObject] = {}
     skipped: dict[str, int] = {}
     for path in args.logs:
         for event in _read_events(path):
@@ -125,7 +125,7 @@ def _number(value: object) -> float:
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0 else 0
 
 
-def _read_events(path: Path) -> Iterator[dict[str, Any]]:
+def _read_events(path: Path) -> Iterator[JsonObject]:
     """Yield the events about cost in a file of JSON lines or of log lines; other lines are skipped."""
     try:
         with path.open(encoding="utf-8", errors="replace") as lines:
@@ -139,7 +139,7 @@ def _read_events(path: Path) -> Iterator[dict[str, Any]]:
         raise DataFormatError(f"{path} is a folder; pass a file with events.") from None
 
 
-def _parse_json(line: str) -> dict[str, Any] | None:
+def _parse_json(line: str) -> JsonObject | None:
     try:
         data = json.loads(line)
     except (ValueError, RecursionError):
@@ -147,11 +147,11 @@ def _parse_json(line: str) -> dict[str, Any] | None:
     return data if isinstance(data, dict) else None
 
 
-def _parse_log(line: str) -> dict[str, Any] | None:
+def _parse_log(line: str) -> JsonObject | None:
     match = _LINE.search(line.rstrip())
     if match is None:
         return None
-    event: dict[str, Any] = {"event": match[1]}
+    event: JsonObject = {"event": match[1]}
     stamp = re.match(r"\d{4}-\d{2}-\d{2}", line)
     if stamp:
         event["time"] = stamp[0]

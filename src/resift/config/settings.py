@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from resift._internal import environment
+from resift._internal.renamed_modules import FITTED
 from resift.config.yaml_nodes import YamlNode
 from resift.errors import ConfigError, InputError, ResiftError, did_you_mean
 from resift.plugins import load_plugin
@@ -62,11 +63,17 @@ class Problems:
         raise error
 
 
-class Settings(Mapping[str, Any]):
+class Settings(Mapping[str, JsonValue]):
     """Checked values of one section by key, with their lines; nested sections are Settings too."""
 
     def __init__(
-        self, values: JsonObject, *, node: YamlNode, parts: Mapping[type, object], plugin: Any, options: Any
+        self,
+        values: JsonObject,
+        *,
+        node: YamlNode,
+        parts: Mapping[type, object],
+        plugin: Any,
+        options: Any,
     ) -> None:
         self._values = values
         self._key_lines = node.key_lines
@@ -80,7 +87,7 @@ class Settings(Mapping[str, Any]):
         self.options = options
         """The plugin's own options, an instance of the dataclass that it declares."""
 
-    def __getitem__(self, key: str) -> Any:
+    def __getitem__(self, key: str) -> JsonValue:
         return self._values[key]
 
     def __iter__(self) -> Iterator[str]:
@@ -206,7 +213,9 @@ class Reader:
         self, name: str, node: YamlNode, where: str, chooser: Option | None, options: Mapping[str, Option]
     ) -> None:
         others = _plugins_with(chooser, name)
-        if name in _SECRETS:
+        if name in ("trust", "adaptive_weights"):
+            message = f"{where} has no key {name!r}: {FITTED}."
+        elif name in _SECRETS:
             message = f"{where} contains a secret under {name!r}. Keep it out of the file: use api_key_env."
         elif chooser is not None and others:
             message = f"{where} has no key {name!r}; that belongs to {chooser.name} {', '.join(others)}."
@@ -214,7 +223,7 @@ class Reader:
             message = f"{where} has no key {name!r}. {did_you_mean(name, options)}"
         self.problems.add(node.key_lines.get(name), message)
 
-    def _value(self, option: Option, node: YamlNode, where: str, defaults: Mapping[str, object]) -> Any:
+    def _value(self, option: Option, node: YamlNode, where: str, defaults: Mapping[str, object]) -> JsonValue:
         """Return the value of an option; its default if it is missing or invalid."""
         name = f"{where}.{option.name}" if where != ROOT else option.name
         child = node.get(option.name)
@@ -392,7 +401,7 @@ class Reader:
             return None
         return environment.expand_variables(text)
 
-    def _plain_value(self, option: Option, node: YamlNode, name: str) -> Any:
+    def _plain_value(self, option: Option, node: YamlNode, name: str) -> object:
         """Return a number, a flag, a list of texts or a mapping, without the items that are invalid."""
         value = node.plain()
         if option.kind == "texts" and isinstance(value, (str, list)):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from resift.errors import ConfigError
+from resift.types import JsonValue
 
 # Limits for files from untrusted sources.
 MAX_BYTES = 262_144
@@ -26,7 +26,7 @@ _PLAIN_TAGS = frozenset(
 class YamlNode:
     """A value and the line it starts on; children of mappings and lists are nodes."""
 
-    value: Any
+    value: JsonValue
     line: int | None = None
     key_lines: dict[str, int] = field(default_factory=dict)
 
@@ -35,7 +35,7 @@ class YamlNode:
         child: YamlNode | None = self.value.get(key) if isinstance(self.value, dict) else None
         return None if child is None or child.value is None else child
 
-    def plain(self) -> Any:
+    def plain(self) -> JsonValue:
         """Return plain data, without lines."""
         if isinstance(self.value, dict):
             return {key: child.plain() for key, child in self.value.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from resift.errors import DuplicateIdError, InputError, InvalidHitError
 from resift.external.records import (
@@ -18,7 +18,7 @@ from resift.external.records import (
 )
 from resift.external.responses import Table, list_documents
 from resift.external.systems import DISTANCE, REPEATABLE_ID, find_reader, flatten_record, orient_scores
-from resift.types import Hit, JsonMapping, JsonObject, set_original, to_finite_float
+from resift.types import Hit, JsonMapping, JsonObject, JsonValue, set_original, to_finite_float
 from resift.validation import type_name
 
 Candidate = str | JsonMapping | Hit | object
@@ -58,10 +58,10 @@ def read_hits(
     a text without one gets an id from its content. A score that is not a finite number is refused, unless
     `flags` (id -> problem) is given to note it. `fields` collects the names of the text fields.
     """
-    items: list[Any] = list_documents(candidates, name)
+    items = list_documents(candidates, name)
     keys = check_text_keys(text_keys)
     if not set(map(type, items)) - {Hit}:  # usually, all are hits already
-        hits: list[Hit] = items
+        hits = cast("list[Hit]", items)
     else:
         records = _read_records(items, strings_are)
         hits = []
@@ -77,10 +77,10 @@ def read_hits(
     return hits if missing_text in ("last", "empty") else [_filled(hit, missing_text, keys) for hit in hits]
 
 
-def _read_records(items: Sequence[Any], strings_are: Literal["text", "id"]) -> list[Any]:
+def _read_records(items: Sequence[object], strings_are: Literal["text", "id"]) -> list[JsonValue]:
     """Return a flat record per item; hits stay as they are."""
     readers: dict[type, Callable[[Any], JsonObject] | None] = {}
-    records: list[Any] = []
+    records: list[JsonValue] = []
     for number, item in enumerate(items):
         if isinstance(item, Hit):
             records.append(item)
@@ -108,7 +108,7 @@ def _read_records(items: Sequence[Any], strings_are: Literal["text", "id"]) -> l
     return records
 
 
-def _settle_list(records: list[Any]) -> None:
+def _settle_list(records: list[JsonValue]) -> None:
     """Settle what only the whole list shows: the sign of distances, and ids of chunks of one file."""
     if any(DISTANCE in record for record in records if isinstance(record, dict)):
         scores = orient_scores(
@@ -220,6 +220,3 @@ def _filled(hit: Hit, policy: MissingText, keys: Sequence[str] | None) -> Hit:
         why = no_text([hit.metadata], keys, "text_keys=")
         raise InvalidHitError(f"Candidate {hit.id!r} has no text: {why}")
     raise InputError(f"missing_text is {policy!r}; pass 'last', 'empty', 'id' or 'raise'.")
-
-
-hits_from = read_hits  # OLD NAME: remove

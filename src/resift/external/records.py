@@ -21,7 +21,6 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from resift.errors import InputError
 from resift.external.systems import flatten_record
@@ -249,7 +248,7 @@ def _named_field(record: JsonMapping, key: str) -> list[Part]:
     return []
 
 
-def _lookup(value: Any, key: str) -> Any:
+def _lookup(value: object, key: str) -> object:
     """Return the value under a dotted name, of each object where there is a list of them."""
     if isinstance(value, (list, tuple)):
         return [_lookup(one, key) for one in value]
@@ -266,7 +265,7 @@ def _lookup(value: Any, key: str) -> Any:
     return None
 
 
-def _value_text(value: Any, depth: int) -> str:
+def _value_text(value: object, depth: int) -> str:
     """Return a string, the strings or `{type, text}` parts of a list, or the text of an object."""
     if isinstance(value, str):
         return value

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from resift.errors import InputError, redact
 from resift.external.systems import clean_row, find_reader
-from resift.types import JsonMapping, JsonObject
+from resift.types import JsonMapping, JsonObject, JsonValue
 
 # Where a response as JSON has its list of results; the first path that leads to a list of objects is used.
 PATHS = (
@@ -39,7 +39,7 @@ _ID_KEYS = ("id", "_id", "doc_id")
 CHROMA_COLUMNS = {"documents": "text", "metadatas": "metadata", "distances": "distance", "uris": "uri"}
 
 
-def list_documents(value: object, name: str) -> list[Any]:
+def list_documents(value: object, name: str) -> list[JsonValue]:
     """Return the documents of a list, an iterator, a table, a cursor or a response of a search system."""
     if type(value) is list or type(value) is tuple:
         # Nearly always, and the checks below take longer than fusing short lists.
@@ -70,13 +70,13 @@ def list_documents(value: object, name: str) -> list[Any]:
     return list(value)
 
 
-def is_columns(record: Mapping[Any, Any]) -> bool:
+def is_columns(record: Mapping[str, object]) -> bool:
     """Whether a dict holds one list per field, all of the same length, rather than one record."""
     values = list(record.values())
     sized = all(
         hasattr(column, "__len__") and not isinstance(column, (str, bytes, Mapping)) for column in values
     )
-    return len(values) > 1 and sized and len({len(column) for column in values}) == 1
+    return len(values) > 1 and sized and len({len(column) for column in values}) == 1  # type: ignore[arg-type]
 
 
 @runtime_checkable
@@ -84,7 +84,7 @@ class Table(Protocol):
     """A DataFrame of pandas or polars, or a pyarrow Table."""
 
     @property
-    def columns(self) -> Any:
+    def columns(self) -> object:
         """The columns, or their names."""
         ...
 
@@ -92,7 +92,7 @@ class Table(Protocol):
 def table_rows(table: Table) -> list[JsonObject]:
     """Return the rows of a DataFrame or an Arrow table as records, without the cells that are missing."""
     kind = type(table).__name__
-    rows: list[Mapping[object, object]]
+    rows: list[Mapping[str, object]]
     if hasattr(table, "to_pylist"):
         rows = table.to_pylist()
     elif hasattr(table, "to_dicts"):
@@ -109,7 +109,7 @@ def table_rows(table: Table) -> list[JsonObject]:
     return [clean_row(row) for row in rows]
 
 
-def find_results(value: object, name: str) -> list[Any] | None:
+def find_results(value: object, name: str) -> list[JsonValue] | None:
     """Return the results in a response of a search system or a cursor; None for anything else."""
     if isinstance(value, (str, bytes, list, tuple)):
         return None
@@ -128,20 +128,21 @@ def find_results(value: object, name: str) -> list[Any] | None:
     return None
 
 
-def _only_query(items: Sequence[Any], name: str) -> list[Any]:
+def _only_query(items: Sequence[JsonValue], name: str) -> list[JsonValue]:
     """Return the results of the only query in a list of lists, which Milvus returns."""
     if not items or not all(_is_plain_list(item) for item in items):
         return list(items)
     if len(items) > 1:
         raise InputError(f"{name} has the results of {len(items)} queries; pass those of one, such as [0].")
-    return list(items[0])
+    first: list[JsonValue] = items[0]
+    return list(first)
 
 
 def _is_plain_list(item: object) -> bool:
     return isinstance(item, list) and not hasattr(item, "keys")
 
 
-def _find_in_json(value: JsonMapping, name: str) -> list[Any] | None:
+def _find_in_json(value: JsonMapping, name: str) -> list[JsonValue] | None:
     if not _RECORD_KEYS.isdisjoint(value):
         return None  # one document
     if isinstance(value.get("ids"), list) and not value.keys().isdisjoint(CHROMA_COLUMNS):
@@ -156,7 +157,7 @@ def _find_in_json(value: JsonMapping, name: str) -> list[Any] | None:
     return None
 
 
-def _follow(value: Any, path: Sequence[str]) -> list[Any] | None:
+def _follow(value: object, path: Sequence[str]) -> list[JsonValue] | None:
     if not path:
         return list(value) if isinstance(value, list) else None
     if isinstance(value, list):  # of one query, or of groups
@@ -169,13 +170,13 @@ def _follow(value: Any, path: Sequence[str]) -> list[Any] | None:
     return _follow(value[path[0]], path[1:]) if path[0] in value else None
 
 
-def _read_chroma(value: JsonMapping, name: str) -> list[Any]:
+def _read_chroma(value: JsonMapping, name: str) -> list[JsonValue]:
     """Return a dict per result of Chroma's `query` (a list for each query) or `get` (one list)."""
-    ids: list[Any] = value["ids"]
+    ids: list[JsonValue] = value["ids"]
     nested = bool(ids) and isinstance(ids[0], list)
     if nested and len(ids) > 1:
         raise InputError(f"{name} has the results of {len(ids)} queries; pass those of one.")
-    rows: list[dict[str, Any]] = [{"id": id} for id in (ids[0] if nested else ids)]
+    rows: list[JsonObject] = [{"id": id} for id in (ids[0] if nested else ids)]
     for column, key in CHROMA_COLUMNS.items():
         cells = value.get(column)
         if cells is None:
@@ -193,7 +194,7 @@ def _read_chroma(value: JsonMapping, name: str) -> list[Any]:
     return rows
 
 
-def _fetch_rows(cursor: Any, name: str) -> list[Any]:
+def _fetch_rows(cursor: Any, name: str) -> list[JsonValue]:
     """Return the remaining rows of a DB-API cursor or an SQLAlchemy result, with the names of the columns."""
     description = getattr(cursor, "description", None)
     if inspect.iscoroutinefunction(cursor.fetchall):
@@ -201,7 +202,7 @@ def _fetch_rows(cursor: Any, name: str) -> list[Any]:
     if description is None and not hasattr(cursor, "keys"):
         raise InputError(f"{name} is a cursor without results; execute a SELECT first.")
     try:
-        rows: Iterable[Any] = cursor.fetchall()
+        rows: Iterable[Sequence[object]] = cursor.fetchall()
     except Exception as exc:
         raise InputError(f"The rows of {name} cannot be fetched: {redact(exc)}. Pass them as dicts.") from exc
     if description is None:

@@ -13,7 +13,7 @@ from dataclasses import fields
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from resift.types import JsonMapping, JsonObject
+from resift.types import JsonMapping, JsonObject, JsonValue
 
 DISTANCE = "_resift_distance"
 """Key of a score that may be a distance; the order of the list decides (`orient_scores`)."""
@@ -209,16 +209,16 @@ def _read_openai_object(item: Any) -> JsonObject:
     return _read_openai({name: getattr(item, name, None) for name in names})
 
 
-def _read_row(row: Mapping[Any, Any]) -> JsonObject:
+def _read_row(row: Mapping[str, object]) -> JsonObject:
     return dict(flatten_record(clean_row(row)))
 
 
-def clean_row(row: Mapping[Any, Any]) -> JsonObject:
+def clean_row(row: Mapping[str, object]) -> JsonObject:
     """Return a row as JSON has it, without the cells that are missing."""
     return {str(name): _plain_cell(cell) for name, cell in row.items() if not _is_missing(cell)}
 
 
-def _is_missing(cell: Any) -> bool:
+def _is_missing(cell: object) -> bool:
     """Whether a cell is None, NaN, NaT or pandas.NA, none of which equals itself."""
     if cell is None:
         return True
@@ -230,7 +230,7 @@ def _is_missing(cell: Any) -> bool:
         return True
 
 
-def _plain_cell(cell: Any) -> Any:
+def _plain_cell(cell: object) -> JsonValue:
     """Return a cell as JSON has it: numbers of numpy as numbers, dates as ISO 8601, arrays as lists."""
     if cell is None or isinstance(cell, (str, int, float, bool, list, dict)):
         return cell
@@ -288,7 +288,7 @@ def is_result(item: object) -> bool:
     return not hasattr(item, "ndim") and find_reader(item) is not None
 
 
-def orient_scores(scores: Sequence[Any]) -> list[float | None]:
+def orient_scores(scores: Sequence[object]) -> list[float | None]:
     """Return scores with the best one highest: a list sorted upward has distances, which are negated."""
     numbers = [_number(score) for score in scores]
     known = [number for number in numbers if number is not None]
@@ -297,11 +297,11 @@ def orient_scores(scores: Sequence[Any]) -> list[float | None]:
     return numbers
 
 
-def _number(value: Any) -> float | None:
+def _number(value: object) -> float | None:
     """Return a number, also one in a string as in GraphQL, or a numpy scalar."""
     if value is None or isinstance(value, bool):
         return None
     try:
-        return float(value)
+        return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return None

@@ -170,7 +170,7 @@ def _read(request: _Request, limits: FileLimits) -> Iterator[dict[str, object]]:
     except MemoryError:
         yield {"error": f"{name}: needs more than {limits.memory_bytes >> 20} MB of memory to be read."}
     except Exception as exc:
-        # Any parser can fail on any data. Its message may quote the document, so only the type is reported.
+        # Every parser can fail on any data. Its message may quote the document, so only the type is reported.
         yield {"error": f"{name}: cannot be read ({type(exc).__name__})."}
     else:
         yield {"end": True}

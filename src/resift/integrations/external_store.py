@@ -23,7 +23,7 @@ from resift.resilience import CircuitBreaker
 from resift.stores.base import SearchHits, is_empty_search
 from resift.stores.filters import matches
 from resift.stores.sqlite import SQLiteStore
-from resift.types import Hit, Metadata, Ranking, Where
+from resift.types import Hit, JsonMapping, Metadata, Ranking, Where
 from resift.validation import check_arguments, check_callable, check_list, check_text
 
 T = TypeVar("T")
@@ -257,7 +257,7 @@ def _search_body(
     return {**body, "knn": knn} if mode == "vector" else {**body, "knn": knn, "query": keywords}
 
 
-def _read_document(hit: Mapping[str, Any], fields: Fields) -> Found:
+def _read_document(hit: JsonMapping, fields: Fields) -> Found:
     source = dict(hit.get("_source") or {})
     if fields.text not in source:
         raise StoreError(

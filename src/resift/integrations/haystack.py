@@ -7,7 +7,7 @@ Haystack reads `Variadic` from the annotations, so this module does not turn the
 import asyncio
 import inspect
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol, Self, TypedDict, runtime_checkable
 
@@ -39,7 +39,7 @@ from resift.ranking.fusion.methods import fuse
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.reranking import arerank
 from resift.resilience import CircuitBreaker
-from resift.types import Hit, Where
+from resift.types import Hit, JsonMapping, JsonObject, Where
 
 __all__ = [
     "ResiftDocumentEmbedder",
@@ -51,7 +51,7 @@ __all__ = [
 ]
 __path__: list[str] = []  # pipelines saved by 0.2 name modules such as resift.integrations.haystack.ranker
 
-Filters = Mapping[str, Any]
+Filters = JsonMapping
 
 
 class Documents(TypedDict):
@@ -71,13 +71,13 @@ class Serializable:
 
     saved: ClassVar[tuple[str, ...]] = ()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return the dictionary that Haystack saves."""
-        data: dict[str, Any] = default_to_dict(self, **{name: getattr(self, name) for name in self.saved})
+        data: JsonObject = default_to_dict(self, **{name: getattr(self, name) for name in self.saved})
         return data
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
+    def from_dict(cls, data: JsonObject) -> Self:
         """Return the component that `to_dict` described."""
         loaded: Self = default_from_dict(cls, {**data, "type": f"{cls.__module__}.{cls.__name__}"})
         return loaded
@@ -103,7 +103,7 @@ class ResiftRanker(Serializable):
         deadline_s: float | None = None,
         meta_fields_to_embed: list[str] | None = None,
         reranker: str | None = None,
-        reranker_options: Mapping[str, Any] | None = None,
+        reranker_options: JsonMapping | None = None,
         scorer: Scorer | None = None,
     ) -> None:
         if top_k < 1:
@@ -158,7 +158,7 @@ class ResiftRanker(Serializable):
             self._loaded = load_reranker(self.reranker, **self.reranker_options)
         return self._loaded
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return the dictionary that Haystack saves."""
         if self.scorer is not None:
             raise InputError("A ResiftRanker with a scorer object cannot be saved; name it with reranker=….")
@@ -180,7 +180,7 @@ class ResiftRetriever(Serializable):
         source: str | os.PathLike[str] | Searchable,
         *,
         top_k: int = 10,
-        filters: dict[str, Any] | None = None,
+        filters: JsonObject | None = None,
         deadline_s: float | None = None,
     ) -> None:
         self.source = os.fspath(source) if isinstance(source, os.PathLike) else source
@@ -201,13 +201,13 @@ class ResiftRetriever(Serializable):
         self._index = self._pipeline = None
 
     @component.output_types(documents=list[Document])
-    def run(self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None) -> Documents:
+    def run(self, query: str, filters: JsonObject | None = None, top_k: int | None = None) -> Documents:
         """Return the best documents, best first."""
         return run_sync(self._search(query, filters, top_k))
 
     @component.output_types(documents=list[Document])
     async def run_async(
-        self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None
+        self, query: str, filters: JsonObject | None = None, top_k: int | None = None
     ) -> Documents:
         """Return the best documents, best first."""
         return await self._search(query, filters, top_k)
@@ -233,7 +233,7 @@ class ResiftRetriever(Serializable):
             self._pipeline = make_pipeline(self._index or self.source)
         return self._pipeline
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return the dictionary that Haystack saves."""
         if not isinstance(self.source, str):
             raise InputError(
@@ -256,7 +256,7 @@ def _convert_filters(filters: Filters | None) -> Where | None:
     """Convert Haystack's comparisons, joined by AND, to `where`. A `where` is returned unchanged."""
     if filters is None or not ({"operator", "conditions"} & filters.keys()):
         return filters
-    where: dict[str, dict[str, Any]] = {}
+    where: dict[str, JsonObject] = {}
     for condition in _flatten_conditions(filters):
         name = str(condition["field"]).removeprefix("meta.")
         tests = where.setdefault(name, {})
@@ -296,7 +296,7 @@ class ResiftJoiner(Serializable):
     saved = ("method", "top_k", "options")
 
     def __init__(
-        self, method: str = "rrf", *, top_k: int | None = None, options: Mapping[str, Any] | None = None
+        self, method: str = "rrf", *, top_k: int | None = None, options: JsonMapping | None = None
     ) -> None:
         self.method = method
         self.top_k = top_k
@@ -389,7 +389,7 @@ class ResiftDocumentEmbedder(_LocalEmbedder):
 class Retriever(Protocol):
     """A Haystack retriever component."""
 
-    def run(self, *args: Any, **kwargs: Any) -> Any:
+    def run(self, *args: Any, **kwargs: Any) -> object:
         """Return {"documents": …}."""
         ...
 
@@ -415,7 +415,7 @@ def haystack_store(
         raise InputError("This retriever takes a query_embedding; pass the text_embedder that makes it.")
 
     async def fetch(query: str, k: int) -> Sequence[Found]:
-        inputs: dict[str, Any] = {"top_k": k} if "top_k" in parameters else {}
+        inputs: JsonObject = {"top_k": k} if "top_k" in parameters else {}
         if "query_embedding" in parameters:
             inputs["query_embedding"] = (await _run_component(text_embedder, text=query))["embedding"]
         else:
@@ -426,7 +426,7 @@ def haystack_store(
     return ExternalStore(name or type(retriever).__name__, fetch, breaker=breaker)
 
 
-async def _run_component(target: Any, **inputs: Any) -> dict[str, Any]:
+async def _run_component(target: Any, **inputs: object) -> JsonObject:
     """Run a component by its async method, or in a thread if it has none."""
     run_async = getattr(target, "run_async", None)
     output = await run_async(**inputs) if run_async else await asyncio.to_thread(target.run, **inputs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ from resift.pipeline.pipeline import Pipeline
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.reranking import arerank
 from resift.resilience import CircuitBreaker
-from resift.types import Hit, Where
+from resift.types import Hit, JsonMapping, Where
 
 __all__ = [
     "ResiftEmbeddings",
@@ -169,7 +169,7 @@ class ResiftFusionRetriever(SearchingRetriever):
     and vector stores, or a mapping with a name for each.
     """
 
-    retrievers: Mapping[str, Any] | Sequence[Any]
+    retrievers: JsonMapping | Sequence[Any]
     fuse: Any = None
     weights: Sequence[float] | None = None
     rerank: Any = None

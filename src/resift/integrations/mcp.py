@@ -15,6 +15,7 @@ from resift.errors import ConfigError, InputError, ResiftError, require
 from resift.index import Index
 from resift.reranking import arerank
 from resift.text import snippet
+from resift.types import JsonObject
 from resift.validation import check_arguments
 
 require("mcp", extra="mcp")
@@ -137,7 +138,7 @@ def app_with_mcp(options: ServerOptions) -> Any:
         streamable_http_path="/", stateless_http=True, json_response=True, transport_security=security
     )
 
-    def run_sessions(_app: object) -> AbstractAsyncContextManager[Any]:
+    def run_sessions(_app: object) -> AbstractAsyncContextManager[object]:
         return server.session_manager.run()
 
     return serve_app(options, mounts={"/mcp": mounted}, lifespans=[run_sessions])
@@ -154,7 +155,7 @@ class FoundDocument(BaseModel):
     title: str
     snippet: str = Field(description="the part of the text that matches the query")
     score: float | None = Field(description="larger is better; null if the document was not scored")
-    metadata: dict[str, Any]
+    metadata: JsonObject
 
 
 class SearchAnswer(BaseModel):
@@ -212,7 +213,7 @@ class FetchedDocument(BaseModel):
 
     id: str
     text: str
-    metadata: dict[str, Any]
+    metadata: JsonObject
     truncated: bool = Field(description="whether the text was cut at the size limit")
 
 
@@ -248,7 +249,7 @@ class Tools:
         return [] if self._index is None else [self.add, self.delete]
 
     async def search(
-        self, query: str, k: int = 10, where: dict[str, Any] | None = None, context_tokens: int = 0
+        self, query: str, k: int = 10, where: JsonObject | None = None, context_tokens: int = 0
     ) -> SearchAnswer:
         """Find the documents that answer a question, by words and by meaning, reranked.
 
@@ -324,9 +325,7 @@ class Tools:
             id=hit.id, text=hit.text[:limit], metadata=dict(hit.metadata), truncated=truncated
         )
 
-    async def add(
-        self, text: str, id: str | None = None, metadata: dict[str, Any] | None = None
-    ) -> WriteAnswer:
+    async def add(self, text: str, id: str | None = None, metadata: JsonObject | None = None) -> WriteAnswer:
         """Store a document. A document with the same id is replaced. Without an id, the text names it."""
         self._check("text", len(text), self._limits.document_chars)
         ids = await self._require_index().aadd(

@@ -7,13 +7,13 @@ the requests. Ray Serve manages replicas and queues.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 from resift.errors import require
 from resift.models.engine import use_workers
 from resift.models.registry import ModelFiles, allowed_folders, restore_allowed
 from resift.server import Limits, ServerOptions, serve_app
+from resift.types import JsonMapping
 
 PAIRS = "pairs"
 TARGET_PAIRS = 256
@@ -36,7 +36,7 @@ class PairsPolicy:
         return max(1, math.ceil((pairs + queued_pairs) / self.target_pairs)), {}
 
 
-def build(arguments: Mapping[str, Any]) -> Any:
+def build(arguments: JsonMapping) -> Any:
     """Return the Serve application. Arguments are fields of ServerOptions; `limits` has fields of Limits."""
     serve = require("ray.serve", extra="ray")
     config = require("ray.serve.config", extra="ray")

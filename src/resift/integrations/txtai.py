@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from resift.errors import InputError, ResiftError
 from resift.integrations.external_store import ExternalStore, Found
@@ -12,6 +12,7 @@ from resift.protocols import Scorer
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.reranking import rerank
 from resift.resilience import CircuitBreaker
+from resift.types import JsonValue
 
 IndexedScores = list[tuple[int, float]]
 
@@ -54,7 +55,7 @@ class ResiftSimilarity:
 class Embeddings(Protocol):
     """The part of txtai's `Embeddings` that is used here."""
 
-    def search(self, query: str, limit: int) -> Sequence[Any]:
+    def search(self, query: str, limit: int) -> Sequence[JsonValue]:
         """Return rows: dicts with id, text and score if content is stored, else (id, score)."""
         ...
 
@@ -80,7 +81,7 @@ def txtai_store(
     return ExternalStore(name, fetch, breaker=breaker)
 
 
-def _row_text(row: Any) -> str:
+def _row_text(row: JsonValue) -> str:
     if isinstance(row, str):
         return row
     return str(row.get("text") or "") if isinstance(row, Mapping) else str(row[1])

@@ -140,4 +140,4 @@ class EmbedderOptions(Options):
         """Return the arguments with an `Embedder` in place of its model's name."""
         arguments = super().arguments()
         name = arguments.pop("embedder", NO_EMBEDDER)
-        return arguments if name == NO_EMBEDDER else {**arguments, "embedder": Embedder(name)}
+        return arguments if name == NO_EMBEDDER else {**arguments, "embedder": Embedder(str(name))}

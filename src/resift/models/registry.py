@@ -370,8 +370,3 @@ def _load_builtin() -> dict[str, ModelSpec]:
 @functools.cache
 def _load_builtin_by_name() -> dict[str, ModelSpec]:
     return {name: spec for spec in _load_builtin().values() for name in (spec.id, *spec.aliases)}
-
-
-known = builtin_ids  # OLD NAME: remove
-shipped = builtin_spec  # OLD NAME: remove
-allow_again = restore_allowed  # OLD NAME: remove

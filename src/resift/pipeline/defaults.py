@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from resift.errors import StoreError
-from resift.pipeline.fan_out import OverFetch
+from resift.pipeline.fan_out import OverFetch, Store
 from resift.pipeline.stages import AdaptiveDepth, Rerank, Shape
 from resift.protocols import CanReopenVectors, DocStore
 from resift.ranking.fusion.weighted import WeightedReranker
@@ -15,15 +15,15 @@ from resift.rerankers.cross_encoder import (
     PIPELINE_MAX_WINDOWS,
     CrossEncoderReranker,
 )
-from resift.types import Hit, Where
+from resift.types import Hit, JsonObject, Where
 
 FETCH = OverFetch(factor=30, minimum=300, cap=1000)
 """Candidates per store: z-scores of longer lists are more stable."""
 
 
-def default_options(store: Any, *, rerank: bool, reranker: str | None = None) -> dict[str, Any]:
+def default_options(store: Store, *, rerank: bool, reranker: str | None = None) -> JsonObject:
     """Return the arguments of the default `Pipeline` for a store; `reranker` names another cross-encoder."""
-    options: dict[str, Any] = {"stores": views(store), "fuse": WeightedReranker(), "fetch": FETCH}
+    options: JsonObject = {"stores": views(store), "fuse": WeightedReranker(), "fetch": FETCH}
     if rerank:
         scorer = CrossEncoderReranker(
             reranker or DEFAULT_MODEL,

@@ -117,7 +117,7 @@ class ResolvedStore:
         self.provider = ""
         self._resolve = resolve
 
-    async def search(self, query: str, *, k: int, **filters: Any) -> Sequence[Hit]:
+    async def search(self, query: str, *, k: int, **filters: Where) -> Sequence[Hit]:
         """Search the store that currently has the name."""
         rows: Sequence[Hit] = await (await self._look_up("search")).search(query, k=k, **filters)
         return rows
@@ -378,7 +378,7 @@ async def run_until(deadline: Deadline, work: Coroutine[object, object, T]) -> T
     return task.result()
 
 
-def _abandon(task: asyncio.Future[Any]) -> None:
+def _abandon(task: asyncio.Future[T]) -> None:
     # Reading the outcome keeps asyncio from reporting an exception that was never retrieved.
     task.add_done_callback(lambda done: None if done.cancelled() else done.exception())
     task.cancel()

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
 
 from resift.errors import InputError
 from resift.events import Sink
-from resift.pipeline.fan_out import OverFetch, StoreRef, store_refs
+from resift.pipeline.fan_out import OverFetch, Store, StoreRef, store_refs
 from resift.pipeline.pipeline import TIMEOUT_S, Pipeline
 from resift.pipeline.stages import Fuse, Rerank
 from resift.protocols import Reranker, Scorer
-from resift.types import Ranking
+from resift.types import JsonValue, Ranking
 from resift.validation import DEFAULT_K
 
 EXACTLY = OverFetch(factor=1)
@@ -28,7 +27,7 @@ class RetrievalNode:
 
     def __init__(
         self,
-        stores: Iterable[Any],
+        stores: Iterable[Store | StoreRef | str],
         k: int = DEFAULT_K,
         rerank: Reranker | Scorer | None = None,
         *,
@@ -86,7 +85,7 @@ class RetrievalNode:
         return {"retrieved": ranking}
 
 
-def _read(holder: object, name: str) -> Any:
+def _read(holder: object, name: str) -> JsonValue:
     if isinstance(holder, Mapping):
         return holder.get(name)
     return getattr(holder, name, None)

@@ -392,7 +392,7 @@ async def _run_stage(stage: Stage, pool: Pool, kind: StageKind, name: str) -> Po
         done = (await _fallback_order(pool)).degrade(f"{name}: no answer in time")
     except DocumentLoadError:  # a failure of the store, not of the stage
         raise
-    # Any exception: the stage may be foreign, and the old order is better than no answer.
+    # Every exception: the stage may be foreign, and the old order is better than no answer.
     except Exception as exc:
         log.warning("stage %s failed: %s", name, redact(exc))
         done = (await _fallback_order(pool)).degrade(f"{name} failed: {redact(exc)}")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
 from resift._internal.arrays import Vector
 from resift.errors import InputError
@@ -32,7 +31,7 @@ from resift.ranking.shape import ShapePolicy, shape
 from resift.rerankers.rescore import rerank_hits
 from resift.resilience import State
 from resift.resilience.tiered import scorer_breaker
-from resift.types import FusedHits, Hit, StageKind, make_record
+from resift.types import FusedHits, Hit, JsonObject, JsonValue, StageKind, make_record
 from resift.types.hit import load_hits
 from resift.validation import check_fields, option
 
@@ -66,7 +65,7 @@ class Fuse:
         per_store = [list(hits) for hits in pool.lists.values()]
         k = sum(map(len, per_store)) if self.keep is None else self.keep
         reranker = self.reranker if self.reranker is not None else self.reranker_for(pool)
-        options: dict[str, Any] = {}
+        options: JsonObject = {}
         # A reranker with the plain signature `fuse(per_store, *, k)` gets nothing else.
         for name in _extra_arguments(type(reranker)):
             if name == "query":
@@ -79,7 +78,7 @@ class Fuse:
                     if name == "languages"
                     else [record.retrieval_mode if record else "" for record in known]
                 )
-        answer: Any = reranker.fuse(per_store, k=k, **options)
+        answer: JsonValue = reranker.fuse(per_store, k=k, **options)
         fused = await answer if inspect.isawaitable(answer) else answer
         if isinstance(fused, FusedHits):
             return pool.reorder(fused, *fused.records)
@@ -408,7 +407,7 @@ class OnHits:
     """Use a function on hits, sync or async, as a stage; hits that it does not return are dropped."""
 
     name: str
-    function: Callable[[Sequence[Hit]], Any]
+    function: Callable[[Sequence[Hit]], Sequence[Hit] | Awaitable[Sequence[Hit]]]
     requires: tuple[str, ...] = ()
 
     async def __call__(self, pool: Pool) -> Pool:

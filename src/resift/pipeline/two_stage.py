@@ -8,14 +8,14 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, overload, runtime_checkable
+from typing import Protocol, overload, runtime_checkable
 
 from resift._internal.sync import run_sync
 from resift.deadline import Deadline
 from resift.errors import InputError
 from resift.pipeline.fan_out import OverFetch
 from resift.protocols import DocStore, Scorer, Similarity
-from resift.types import Hit, JsonMapping, JsonObject
+from resift.types import Hit, JsonObject, JsonValue
 from resift.validation import check_k
 
 Row = JsonObject
@@ -35,7 +35,7 @@ TEN = _Default(10)
 class BatchSearch(Protocol):
     """The search interface of txtai: many queries at once."""
 
-    def batchsearch(self, queries: list[str], limit: int, **kwargs: Any) -> list[list[Any]]:
+    def batchsearch(self, queries: list[str], limit: int, **kwargs: JsonValue) -> list[list[object]]:
         """Return the rows for each query."""
         ...
 
@@ -68,25 +68,25 @@ class TwoStage:
         self.text_keys = tuple(text_keys)
 
     @overload
-    def __call__(self, query: str, limit: int = 3, factor: int = TEN, **kwargs: Any) -> list[Row]: ...
+    def __call__(self, query: str, limit: int = 3, factor: int = TEN, **kwargs: object) -> list[Row]: ...
     @overload
     def __call__(
-        self, query: list[str], limit: int = 3, factor: int = TEN, **kwargs: Any
+        self, query: list[str], limit: int = 3, factor: int = TEN, **kwargs: object
     ) -> list[list[Row]]: ...
     def __call__(
-        self, query: str | list[str], limit: int = 3, factor: int = TEN, **kwargs: Any
+        self, query: str | list[str], limit: int = 3, factor: int = TEN, **kwargs: object
     ) -> list[Row] | list[list[Row]]:
         """Return the best rows for a query, or one list of rows per query for a list."""
         return run_sync(self.search(query, limit, factor, **kwargs))
 
     def batch(
-        self, queries: Sequence[str], limit: int = 3, factor: int = TEN, **kwargs: Any
+        self, queries: Sequence[str], limit: int = 3, factor: int = TEN, **kwargs: object
     ) -> list[list[Row]]:
         """Return one list of rows per query."""
         return self(list(queries), limit, factor, **kwargs)
 
     async def search(
-        self, query: str | list[str], limit: int = 3, factor: int = TEN, **kwargs: Any
+        self, query: str | list[str], limit: int = 3, factor: int = TEN, **kwargs: object
     ) -> list[Row] | list[list[Row]]:
         """Return the same as a call, async. A `factor` replaces that of the fetch policy."""
         queries = _queries(query)
@@ -99,7 +99,9 @@ class TwoStage:
             ranked = [(await self._rerank(q, rows))[:limit] for q, rows in zip(queries, results, strict=True)]
         return ranked[0] if isinstance(query, str) else ranked
 
-    async def _retrieve(self, queries: list[str], wanted: int, kwargs: JsonMapping) -> list[list[Row]]:
+    async def _retrieve(
+        self, queries: list[str], wanted: int, kwargs: Mapping[str, object]
+    ) -> list[list[Row]]:
         if isinstance(self.embeddings, BatchSearch):
             results = await asyncio.to_thread(self.embeddings.batchsearch, queries, wanted, **kwargs)
             if len(results) != len(queries):
@@ -144,14 +146,15 @@ class TwoStage:
         return _scores_by_row(await pairs if inspect.isawaitable(pairs) else pairs, len(rows))
 
 
-async def _call_search(search: Callable[..., Any], query: str, wanted: int, kwargs: JsonMapping) -> list[Any]:
+async def _call_search(
+    search: Callable[..., object], query: str, wanted: int, kwargs: Mapping[str, object]
+) -> list[object]:
     """Search a store, or in a thread an index whose `search(query, limit)` is not async."""
     if inspect.iscoroutinefunction(search):
-        rows: list[Any] = await search(query, k=wanted, **kwargs)
-        return rows
+        return list(await search(query, k=wanted, **kwargs))
     # txtai calls it limit, Resift's stores k.
     name = "k" if "k" in inspect.signature(search).parameters else "limit"
-    answer = await asyncio.to_thread(search, query, **{name: wanted}, **kwargs)
+    answer: JsonValue = await asyncio.to_thread(search, query, **{name: wanted}, **kwargs)
     return list(await answer if inspect.isawaitable(answer) else answer)
 
 

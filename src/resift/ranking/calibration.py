@@ -287,9 +287,6 @@ def drop_below(ranking: Ranking, min_score: float, *, shown: Sequence[float] | N
     return replace(ranking, hits=kept, cut=(*cut, *ranking.cut), trace=ranking.trace.append(record))
 
 
-at_least = drop_below  # OLD NAME: remove
-
-
 def sigmoid(value: float) -> float:
     """Return 1 / (1 + e^−value) without overflow."""
     if value >= 0:

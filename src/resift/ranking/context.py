@@ -228,7 +228,7 @@ class PassageReader:
                 if hasattr(other, "get"):
                     found = {parent.id: parent for parent in await other.get(sorted(set(wanted.values())))}
                     parents |= {id: found[parent] for id, parent in wanted.items() if parent in found}
-        # Any exception: the store may be foreign or closed, and the hits alone are better than nothing.
+        # Every exception: the store may be foreign or closed, and the hits alone are better than nothing.
         except Exception as exc:
             return chunks, parents, f"context: no neighbors: {redact(exc)}"
         return chunks, parents, self._missing(hits, options, readers)

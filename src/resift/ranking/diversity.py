@@ -7,7 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Literal
 
 from resift._internal.arrays import Vector
 from resift.errors import InputError
@@ -96,19 +96,17 @@ def _similarity_function(hits: Sequence[Hit], vectors: Mapping[str, Vector]) -> 
     return similarity
 
 
-def _dot(left: Any, right: Any) -> float:
-    if hasattr(left, "dot"):
-        return float(left.dot(right))
-    return math.fsum(a * b for a, b in zip(left, right, strict=True))
+def _dot(left: Vector, right: Vector) -> float:
+    if isinstance(left, Sequence):
+        return math.fsum(a * b for a, b in zip(left, right, strict=True))
+    return float(left.dot(right))
 
 
-def _unit(vector: Any) -> Any:
-    if vector is None:
+def _unit(vector: Vector | None) -> Vector | None:
+    length = 0.0 if vector is None else math.sqrt(_dot(vector, vector))
+    if vector is None or length == 0:
         return None
-    length = math.sqrt(_dot(vector, vector))
-    if length == 0:
-        return None
-    return vector / length if hasattr(vector, "dot") else [value / length for value in vector]
+    return [value / length for value in vector] if isinstance(vector, Sequence) else vector / length
 
 
 def fold(hits: Sequence[Hit], *, threshold: float = 1.0, sink: Sink | None = None) -> ShapeResult:

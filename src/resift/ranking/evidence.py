@@ -33,8 +33,6 @@ class RerankScores:
     languages: Languages = "any"
 
 
-Judged = RerankScores  # OLD NAME: remove
-
 MIN_USED_WEIGHT = 0.01
 """Smallest weight of a list that counts; below it the list only orders hits that no other list has."""
 
@@ -144,8 +142,6 @@ class Evidence:
     def scorer_count(self, i: int) -> int:
         """Return how many different providers scored the hit at a position."""
         return len({stage.provider for stage in self.rerank_scores if stage.scores[i] is not None})
-
-    last_judged = last_scores  # OLD NAME: remove
 
 
 def evidence(trace: Trace, ids: Sequence[str]) -> Evidence:

@@ -81,7 +81,7 @@ async def prune(
     name = display_name(scorer)
     try:
         scores = await scorer.score(query, sentences, deadline=deadline or Deadline.never())
-    # Any exception: the scorer may be foreign, and whole passages are better than none.
+    # Every exception: the scorer may be foreign, and whole passages are better than none.
     except Exception as exc:
         return PruneResult(tuple(passages), reason=f"prune: {name} failed: {redact(exc)}")
     if len(scores.values) != len(units) or any(

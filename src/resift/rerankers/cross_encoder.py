@@ -49,7 +49,7 @@ class CrossEncoderReranker(FusesThenScores):
     """Orders results by a cross-encoder's score of each (query, document) pair.
 
     Raises ValueError for a model that is not allowed, before anything is loaded, and for one whose output is
-    not that of a cross-encoder. Any other failure to load is logged and leaves `_model` None: `rerank` then
+    not that of a cross-encoder. Another failure to load is logged and leaves `_model` None: `rerank` then
     returns its input, and `score` raises, so that a pipeline reports `degraded`. With `lazy`, the first
     `score` loads the model, within its deadline.
     """

@@ -301,7 +301,7 @@ class SQLiteScores:
                 raise
 
     def _connect(self) -> sqlite3.Connection:
-        # Any worker thread may use it, one at a time because of the lock.
+        # Every worker thread may use it, one at a time because of the lock.
         db = sqlite3.connect(self._path, timeout=self._wait_s, check_same_thread=False)
         # Without it, an object that is never closed leaves a warning and a file handle behind.
         weakref.finalize(self, db.close)

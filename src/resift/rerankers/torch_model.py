@@ -1,6 +1,6 @@
 """Rerankers that the native engine cannot run, through `transformers` and PyTorch (extra `torch`).
 
-Any model for sequence classification with one label, and decoders that answer "yes" or "no" at the end of a
+A model for sequence classification with one label, and decoders that answer "yes" or "no" at the end of a
 prompt. The files come from a folder; no code from the folder runs and no pickle is loaded. Nothing else in
 Resift imports torch.
 """
@@ -22,7 +22,7 @@ from resift.models.inspection import parse_json
 from resift.models.local_models import open_folder
 from resift.models.probe import ProbeReport, probe_scores
 from resift.rerankers.rescore import FusesThenScores
-from resift.types import Hit, Languages, ScorerInfo, Scores
+from resift.types import Hit, JsonObject, Languages, ScorerInfo, Scores
 from resift.validation import check_arguments, check_k
 
 
@@ -197,7 +197,7 @@ class TorchReranker(FusesThenScores):
         self._torch: Any = require("torch", extra="torch")
         transformers: Any = require("transformers", extra="torch")
         kind = "AutoModelForCausalLM" if self.template else "AutoModelForSequenceClassification"
-        options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+        options: JsonObject = {"local_files_only": True, "trust_remote_code": False}
         try:
             self._tokenizer = transformers.AutoTokenizer.from_pretrained(str(self.folder), **options)
             model = getattr(transformers, kind).from_pretrained(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -266,9 +266,9 @@ class ServedDialect:
 
     name: str
     request: type[RerankRequest]
-    answer: Any
+    answer: object
     errors: ErrorForm
-    make_answer: Callable[[RerankAnswer], Any]
+    make_answer: Callable[[RerankAnswer], Struct | Sequence[Struct | JsonObject]]
     _: KW_ONLY
     documents_field: str = "documents"
     cutoff_field: str | None = "top_n"

@@ -21,6 +21,7 @@ from resift.server.endpoint import (
     Message,
     Receive,
     Request,
+    Response,
     Scope,
     Send,
     current_connection,
@@ -40,7 +41,7 @@ from resift.validation import check_arguments
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
-Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
+Lifespan = Callable[[object], AbstractAsyncContextManager[object]]
 
 access_log = logging.getLogger("resift.server.access")
 
@@ -248,7 +249,7 @@ class RouteTable:
             response = request.failure(exc)
         await request.send(send, response)
 
-    def _missing(self, request: Request, methods: Mapping[str, Operation]) -> Any:
+    def _missing(self, request: Request, methods: Mapping[str, Operation]) -> Response:
         if not methods:
             return request.failure(
                 RequestFailed("not_found", "There is nothing at this path; /openapi.json lists the routes")

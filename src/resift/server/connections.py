@@ -37,7 +37,7 @@ class LimitedConnection(asyncio.Protocol):
     open: ClassVar[set[LimitedConnection]]
     make_another: ClassVar[Callable[[], LimitedConnection] | None]
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def __init__(self, *args: object, **options: object) -> None:
         # Drain needs protocols for connections that it accepts itself.
         type(self).make_another = functools.partial(type(self), *args, **options)
         make_http: Callable[..., asyncio.Protocol] = AutoHTTPProtocol

@@ -10,25 +10,25 @@ import os
 import re
 import time
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, MutableMapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from resift.deadline import Deadline
 from resift.errors import DeadlineExceeded, InputError, ResiftError, RetrievalError
 from resift.server.request_errors import ErrorForm, RequestFailed, error_form_for_path
-from resift.types import JsonObject, Ranking, StageKind
+from resift.types import JsonObject, JsonValue, Ranking, StageKind
 
 if TYPE_CHECKING:
     from resift.server.state import ServerState
 
-Scope: TypeAlias = MutableMapping[str, Any]
-Message: TypeAlias = MutableMapping[str, Any]
+Scope: TypeAlias = MutableMapping[str, JsonValue]
+Message: TypeAlias = MutableMapping[str, JsonValue]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -118,7 +118,7 @@ class Outcome:
 class Response:
     """Status, headers and body. The body is JSON unless it is bytes already."""
 
-    body: msgspec.Struct | JsonObject | list[Any] | bytes
+    body: msgspec.Struct | JsonObject | Sequence[msgspec.Struct | JsonObject] | bytes
     status: int = 200
     headers: MutableMapping[str, str] = field(default_factory=dict)
     media_type: str = "application/json"
@@ -321,7 +321,7 @@ def route_path(scope: Scope) -> str:
     return path
 
 
-async def run_in_own_loop(make_work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+async def run_in_own_loop(make_work: Callable[[], Coroutine[object, object, T]]) -> T:
     """Run a coroutine in a thread with its own event loop; cancelling this call cancels it there.
 
     For work that is asynchronous and nevertheless computes for a long time between two awaits.

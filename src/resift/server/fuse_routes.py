@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct
@@ -18,7 +18,7 @@ from resift.server.request_errors import RequestFailed
 from resift.server.schema import DocumentId, Fraction, RequestReader, parse_json
 from resift.server.search_routes import RankingAnswer, draw_rank_flow, ranking_data
 from resift.server.state import ServerState
-from resift.types import JsonObject, Ranking
+from resift.types import JsonObject, JsonValue, Ranking
 
 MAX_LISTS = 100
 CANDIDATES_PER_PAIR = 100
@@ -110,7 +110,9 @@ class ScoreFusionRequest(FuseRequest, kw_only=True, forbid_unknown_fields=True):
     method: Literal[SCORE_METHODS]  # type: ignore[valid-type]
 
 
-_REQUEST_TYPES: dict[str, type[Any]] = {
+AnyFuseRequest: TypeAlias = RrfRequest | RankFusionRequest | NormalizedFusionRequest | ScoreFusionRequest
+
+_REQUEST_TYPES: dict[str, type[AnyFuseRequest]] = {
     "rrf": RrfRequest,
     **dict.fromkeys(RANK_METHODS, RankFusionRequest),
     **dict.fromkeys(NORMALIZED_METHODS, NormalizedFusionRequest),
@@ -169,13 +171,13 @@ def fuse_operations(server: ServerState) -> list[Operation]:
     readers = {struct: RequestReader(struct, limits) for struct in dict.fromkeys(_REQUEST_TYPES.values())}
     explain_reader = RequestReader(ExplainRequest, limits)
 
-    def parse_fuse(body: bytes) -> Any:
+    def parse_fuse(body: bytes) -> AnyFuseRequest:
         value = parse_json(body)
         method = value.get("method") if isinstance(value, dict) else None
         struct = _REQUEST_TYPES.get(method, RrfRequest) if isinstance(method, str) else RrfRequest
         return readers[struct].convert(value)
 
-    async def run_in_thread(request: Request, function: Callable[[], Any], candidates: int) -> Response:
+    async def run_in_thread(request: Request, function: Callable[[], object], candidates: int) -> Response:
         if candidates > limits.max_candidates:
             raise RequestFailed(
                 "too_large", f"The request has {candidates} candidates; the limit is {limits.max_candidates}"
@@ -218,7 +220,7 @@ def fuse_operations(server: ServerState) -> list[Operation]:
     ]
 
 
-def _fuse(body: Any) -> JsonObject:
+def _fuse(body: AnyFuseRequest) -> JsonObject:
     data = msgspec.to_builtins(body)
     lists = data["lists"]
     entries = list(lists.values()) if isinstance(lists, dict) else lists
@@ -232,7 +234,7 @@ def _fuse(body: Any) -> JsonObject:
     return ranking_data(ranking, query="", explain=bool(body.explain))
 
 
-def _without_nulls(hits: list[Any]) -> list[Any]:
+def _without_nulls(hits: list[JsonValue]) -> list[JsonValue]:
     return [
         {name: value for name, value in hit.items() if value is not None} if isinstance(hit, dict) else hit
         for hit in hits

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from importlib.resources import files
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct
 
@@ -227,7 +227,7 @@ def _playground_operations(server: ServerState, search: SearchService) -> list[O
 
 def openapi_operations(others: Sequence[Operation]) -> list[Operation]:
     """Return the operations that describe all operations, themselves included: as data and as a page."""
-    cache: dict[str, Any] = {}
+    cache: JsonObject = {}
 
     def description() -> JsonObject:
         if not cache:

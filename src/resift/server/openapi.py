@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
 
 import msgspec
 from markupsafe import Markup
@@ -51,13 +50,13 @@ class Operation:
     run: Handler
     _: KW_ONLY
     requests: Sequence[type[msgspec.Struct]] = ()
-    answers: Sequence[Any] = ()
+    answers: Sequence[object] = ()
     media_type: str = "application/json"
     errors: Sequence[ErrorForm] = (OWN,)
-    statuses: Mapping[int, Any] = field(default_factory=dict)
+    statuses: Mapping[int, object] = field(default_factory=dict)
     needs_key: bool = True
 
-    def responses(self) -> Iterator[tuple[int, Sequence[Any], str]]:
+    def responses(self) -> Iterator[tuple[int, Sequence[object], str]]:
         """Yield status, types of the body and media type of every possible response."""
         yield 200, self.answers, self.media_type
         failures = {form.type: None for form in self.errors}
@@ -70,7 +69,7 @@ class Operation:
 
 def describe_operations(operations: Sequence[Operation]) -> JsonObject:
     """Return the OpenAPI document of a server."""
-    types: dict[Any, None] = {}
+    types: dict[object, None] = {}
     for operation in operations:
         types.update(dict.fromkeys(operation.requests))
         for _, answers, _ in operation.responses():
@@ -78,7 +77,7 @@ def describe_operations(operations: Sequence[Operation]) -> JsonObject:
     schemas, components = msgspec.json.schema_components(types, ref_template=_REFERENCE + "{name}")
     by_type = dict(zip(types, schemas, strict=True))
 
-    def content(media_type: str, accepted: Sequence[Any]) -> JsonObject:
+    def content(media_type: str, accepted: Sequence[object]) -> JsonObject:
         forms = [by_type[each] for each in accepted]
         schema = forms[0] if len(forms) == 1 else {"anyOf": forms} if forms else {}
         return {media_type: {"schema": schema}}

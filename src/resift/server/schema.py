@@ -159,7 +159,7 @@ def limit_struct(struct: type[S], limits: Limits, strict: bool = False) -> type[
     )
 
 
-def limit_type(hint: Any, limits: Limits) -> Any:  # noqa: PLR0911 - one case per kind of type
+def limit_type(hint: object, limits: Limits) -> object:  # noqa: PLR0911 - one case per kind of type
     """Return a type whose texts and lists have the server's limits, unless they have tighter ones."""
     origin, args = get_origin(hint), get_args(hint)
     if hint is str or origin is list:

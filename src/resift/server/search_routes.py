@@ -8,7 +8,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
@@ -19,7 +19,7 @@ from resift.deadline import Deadline
 from resift.errors import InputError, RetrievalError
 from resift.explain.flow import Flow, find_move, hit_body, hit_location, hit_title, make_layout, read_flow
 from resift.explain.svg import NARROW, WIDE, picture
-from resift.external.candidates import hits_from
+from resift.external.candidates import read_hits
 from resift.ingest.indexing import open_index
 from resift.pipeline.defaults import FETCH, views
 from resift.pipeline.fan_out import LATE, Store, StoreRef
@@ -406,7 +406,7 @@ class SearchService:
         return pipeline
 
     def _make_pipeline(self, settings: SearchSettings, stores: Sequence[Store | StoreRef]) -> Pipeline:
-        options: dict[str, Any] = {"fuse": _make_fuser(settings.fusion or "weighted"), "fetch": FETCH}
+        options: JsonObject = {"fuse": _make_fuser(settings.fusion or "weighted"), "fetch": FETCH}
         policy = ShapePolicy() if settings.reranker != "none" else ShapePolicy(blend=None, guard=None)
         if settings.recency is not None:
             policy = replace(policy, recency=Recency(**structs.asdict(settings.recency)))
@@ -513,7 +513,7 @@ def document_hits(documents: Sequence[str | RequestDocument]) -> list[Hit]:
     ]
     counts: dict[str, int] = {}
     hits = []
-    for hit in hits_from(plain, unique=False):
+    for hit in read_hits(plain, unique=False):
         # A repeated id gets a number, so that no document is lost.
         counts[hit.id] = counts.get(hit.id, 0) + 1
         hits.append(hit if counts[hit.id] == 1 else replace(hit, id=f"{hit.id} #{counts[hit.id]}"))
@@ -632,7 +632,7 @@ class AskService:
         _, scorer = self.server.model(None)
         deadline = request.deadline(body.deadline_ms)
 
-        def write() -> Coroutine[Any, Any, JsonObject]:
+        def write() -> Coroutine[object, object, JsonObject]:
             writer = ExtractiveWriter(scorer=scorer, embedder=self.server.embedder)
             return answer_from_ranking(
                 question,

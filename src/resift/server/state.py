@@ -17,6 +17,7 @@ from resift.server.admission import Admission
 from resift.server.keys import Keys
 from resift.server.request_errors import RequestFailed
 from resift.server.server_options import ServerOptions
+from resift.types import JsonObject
 
 if TYPE_CHECKING:
     from resift.server.endpoint import Request
@@ -180,7 +181,7 @@ class Metrics:
     def __init__(self) -> None:
         self._client = require("prometheus_client", extra="server")
         self.registry = self._client.CollectorRegistry()
-        options: dict[str, Any] = {"registry": self.registry}
+        options: JsonObject = {"registry": self.registry}
         counter, gauge, histogram = self._client.Counter, self._client.Gauge, self._client.Histogram
         labels = ["route", "dialect"]
         self.requests = counter("resift_http_requests", "Requests answered.", [*labels, "status"], **options)

@@ -228,11 +228,11 @@ def _parse_conditions(key: str, value: object) -> list[Condition]:
     return conditions
 
 
-def _list_alternatives(value: object) -> list[Any]:
+def _list_alternatives(value: object) -> list[JsonValue]:
     return list(value) if isinstance(value, (list, tuple, set, frozenset)) else [value]
 
 
-def _check_value(key: str, value: Any) -> Value:
+def _check_value(key: str, value: JsonValue) -> Value:
     if isinstance(value, date):
         value = value.isoformat()
     if not is_scalar(value):

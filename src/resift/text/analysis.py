@@ -22,8 +22,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
+from resift._internal.arrays import Array
 from resift._internal.forking import ForkSafeLock
 from resift.errors import InputError
 from resift.text.languages import SCRIPT_DEFAULTS, Detected, detect, script_of, script_of_language, stop_words
@@ -45,6 +46,14 @@ _ADDED_ENDINGS = ("bli", "logi")
 _SYLLABLE = re.compile("[aeiouy][^aeiouy]")
 _ALGORITHMS = {"english": "porter"}
 
+N = TypeVar("N", float, Array)
+
+
+class _Stemmer(Protocol):
+    """A stemmer of Snowball."""
+
+    def stemWord(self, word: str, /) -> str: ...  # noqa: N802 - its name there
+
 
 class Terms(dict[str, str]):
     """Word -> index term of one language, computed on first use."""
@@ -64,7 +73,7 @@ class Terms(dict[str, str]):
         # All stemmers but the English one expect accents.
         spelled = without_accents(word) if self._folds_first else word
         with self._lock:  # Snowball's objects are not thread-safe
-            stem: str = self._stemmer.stemWord(spelled[:100])
+            stem = self._stemmer.stemWord(spelled[:100])
         if self._folds_first and stem.endswith(_ADDED_ENDINGS) and _SYLLABLE.search(stem[:-3]):
             stem = stem[:-1]
         return without_accents(stem) or without_accents(word)
@@ -131,10 +140,11 @@ def check_language(language: str) -> None:
         raise InputError(f"Unknown language {language!r}. {hint}Known: auto, none, {names}.")
 
 
-def _stemmer(language: str) -> Any:
+def _stemmer(language: str) -> _Stemmer | None:
     if language not in stemmed_languages():
         return None
-    return _snowball().Stemmer(_ALGORITHMS.get(language, language), 0)
+    stemmer: _Stemmer = _snowball().Stemmer(_ALGORITHMS.get(language, language), 0)
+    return stemmer
 
 
 def _snowball() -> ModuleType:
@@ -283,7 +293,7 @@ class BM25(NamedTuple):
             raise InputError(f"k1 is {self.k1} and b is {self.b}; k1 must be ≥ 0 and b from 0 to 1.")
         return self
 
-    def weight(self, tf: Any, length: Any, *, idf: float, mean_length: float) -> Any:
+    def weight(self, tf: N, length: N, *, idf: float, mean_length: float) -> N:
         """Return what one term adds to a document's score; takes numbers or arrays."""
         return idf * tf * (self.k1 + 1.0) / (tf + self.k1 * (1.0 - self.b + self.b * length / mean_length))
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 from resift.errors import InvalidHitError
 from resift.validation import convert
 
-# The values are Any on purpose: each reader checks them itself.
+# Not a union of types on purpose: each reader checks the values itself.
 JsonValue: TypeAlias = Any
 """A value that `json.loads` returns."""
-JsonObject: TypeAlias = dict[str, Any]
+JsonObject: TypeAlias = dict[str, JsonValue]
 """An object that `json.loads` returns, or that `json.dumps` takes."""
-JsonMapping: TypeAlias = Mapping[str, Any]
+JsonMapping: TypeAlias = Mapping[str, JsonValue]
 """A JSON object that is only read."""
-Metadata: TypeAlias = Mapping[str, Any]
+Metadata: TypeAlias = JsonMapping
 """Properties of a document next to its text; users choose the keys."""
-Where: TypeAlias = Mapping[str, Any]
+Where: TypeAlias = JsonMapping
 """Conditions on metadata: key -> value, list of values, or operator -> value."""
 
 
@@ -39,6 +39,7 @@ class _HasOriginal:
     """The slot of `Hit.original`. It is no field: it is neither compared, stored nor pickled."""
 
     __slots__ = ("_original",)
+    _original: object
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -173,7 +174,7 @@ def _read_metadata(hit: Hit) -> Metadata:
 
 
 def _load(hit: Hit) -> tuple[str, Metadata]:
-    content: Any = _get_text(hit)
+    content: str | StoredContent = _get_text(hit)
     if isinstance(content, str):  # another thread has loaded it
         return content, _get_metadata(hit)
     text, metadata = content.load((hit.id,))[hit.id]
@@ -196,7 +197,6 @@ class _Draft(_HasOriginal):
     score: float | None
     source: str
     metadata: object
-    _original: object
 
 
 def lazy_hits(
@@ -206,29 +206,29 @@ def lazy_hits(
 
     Ids and scores are not checked.
     """
-    hits: list[Any] = [_Draft() for _ in ids]
+    hits = [_Draft() for _ in ids]
     for hit, id, score in zip(hits, ids, scores, strict=True):
         hit.id = id
         hit.text = content
         hit.score = score
         hit.source = source
         hit.metadata = hit._original = None
-        hit.__class__ = Hit
-    return hits
+        hit.__class__ = Hit  # type: ignore[assignment]
+    return cast("list[Hit]", hits)
 
 
-def _copy_hits(hits: list[Any], scores: Sequence[float | None]) -> list[Hit]:
+def _copy_hits(hits: list[Hit], scores: Sequence[float | None]) -> list[Hit]:
     """Return copies of plain hits: drafts take half of the time of the setters above."""
-    copies: list[Any] = [_Draft() for _ in hits]
+    copies = [_Draft() for _ in hits]
     for copy, hit, score in zip(copies, hits, scores, strict=True):
         copy.id = hit.id
-        copy.text = hit._text
+        copy.text = hit._text  # type: ignore[attr-defined]
         copy.score = score
         copy.source = hit.source
-        copy.metadata = hit._metadata
+        copy.metadata = hit._metadata  # type: ignore[attr-defined]
         copy._original = hit._original
-        copy.__class__ = Hit
-    return copies
+        copy.__class__ = Hit  # type: ignore[assignment]
+    return cast("list[Hit]", copies)
 
 
 async def load_hits(hits: Iterable[Hit]) -> None:
@@ -312,11 +312,11 @@ def sort_key(hit: Hit) -> tuple[bool, float, str]:
     return (True, 0.0, hit.id) if hit.score is None else (False, -hit.score, hit.id)
 
 
-def to_finite_float(value: Any, *, of: str) -> float:
+def to_finite_float(value: object, *, of: str) -> float:
     """Return the value as a finite float; the InvalidHitError for other values names `of`."""
     # bool is an int in Python, but True is not a score.
     try:
-        number = math.nan if isinstance(value, bool) else float(value)
+        number = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):

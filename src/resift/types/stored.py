@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from resift.types.hit import JsonObject
 from resift.types.scores import ScoreScale
 from resift.types.trace import StageKind
 
@@ -25,7 +26,7 @@ class HitData(Struct):
     text: str = ""
     score: FiniteFloat | None = None
     source: str = ""
-    metadata: dict[str, Any] = {}
+    metadata: JsonObject = {}
 
 
 class StageRecordData(Struct):
@@ -69,15 +70,15 @@ class PassageData(Struct):
 class RankingData(Struct):
     """One ranking. Hits and records are read by their own classes."""
 
-    hits: list[dict[str, Any]] = []
+    hits: list[JsonObject] = []
     degraded: bool = False
     reason: str | None = None
     tier: str | None = None
     unscored: list[str] = []
     failures: dict[str, str] = {}
     timings: dict[str, FiniteFloat] = {}
-    cut: list[dict[str, Any]] = []
-    trace: list[dict[str, Any]] = []
+    cut: list[JsonObject] = []
+    trace: list[JsonObject] = []
     query: str = ""
     warnings: list[str] = []
-    passages: list[dict[str, Any]] = []
+    passages: list[JsonObject] = []

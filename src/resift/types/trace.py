@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 
+from resift._internal.lazy_exports import warn_renamed
 from resift.errors import InputError
 from resift.types.hit import Hit, JsonMapping, JsonObject
 from resift.types.scores import Languages, ScoreScale
@@ -66,6 +67,23 @@ class StageRecord:
         """Return id -> position from 0; the better one for an id that is listed twice."""
         # From the end, so that the better position is written last.
         return {self.ids[i]: i for i in range(len(self.ids) - 1, -1, -1)}
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """The ids that this stage dropped; deprecated, use `dropped`."""
+        warn_renamed("StageRecord.left_out", "dropped")
+        return self.dropped
+
+    def places(self) -> dict[str, int]:
+        """Return id -> position from 0; deprecated, use `positions`."""
+        warn_renamed("StageRecord.places", "positions")
+        return self.positions()
+
+    @property
+    def searched(self) -> str:
+        """The retrieval mode as 0.2 named it, "doc" or "vector"; deprecated, use `retrieval_mode`."""
+        warn_renamed("StageRecord.searched", "retrieval_mode")
+        return {"lexical": "doc", "dense": "vector"}.get(self.retrieval_mode, self.retrieval_mode)
 
     def step(self, position: int) -> Step:
         """Return the step of the hit at a position, from 0."""
@@ -169,12 +187,12 @@ class Trace(tuple[StageRecord, ...]):
 
     def then(self, *records: StageRecord) -> Trace:
         """Return a trace with these records at the end; deprecated, use `append`."""
-        _warn_renamed("Trace.then", "append")
+        warn_renamed("Trace.then", "append")
         return self.append(*records)
 
     def of(self, kind: StageKind) -> tuple[StageRecord, ...]:
         """Return the records of one kind; deprecated, use `by_kind`."""
-        _warn_renamed("Trace.of", "by_kind")
+        warn_renamed("Trace.of", "by_kind")
         return self.by_kind(kind)
 
     def order(self) -> tuple[str, ...]:
@@ -261,9 +279,3 @@ def cut_record(ids: Sequence[str], k: int, *, note: str = "") -> tuple[StageReco
     if k >= len(ids):
         return ()
     return (StageRecord(kind=StageKind.CUT, name="cut", ids=tuple(ids), kept=k, note=note or f"k={k}"),)
-
-
-def _warn_renamed(old: str, new: str) -> None:
-    import warnings
-
-    warnings.warn(f"{old} is now {new}; the old name goes with Resift 0.4.", DeprecationWarning, stacklevel=3)

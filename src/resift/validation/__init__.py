@@ -18,7 +18,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
 
 from resift.errors import InputError, did_you_mean
 from resift.validation.declared_types import (
@@ -135,7 +135,7 @@ def check_list(value: Iterable[T], name: str, of: str) -> list[T]:
     return list(value)
 
 
-def check_mapping(value: object, name: str) -> Mapping[str, Any] | None:
+def check_mapping(value: object, name: str) -> Mapping[str, object] | None:
     """Return a mapping or None."""
     if value is not None and not isinstance(value, Mapping):
         raise InputError(f"{name} is {type_name(value)}; pass a dict.")

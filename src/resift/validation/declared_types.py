@@ -12,12 +12,28 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from resift.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
-    from msgspec.inspect import CollectionType, DictType, FloatType, IntType, Type, UnionType
+    from msgspec.inspect import (
+        CollectionType,
+        DataclassType,
+        DictType,
+        EnumType,
+        FloatType,
+        IntType,
+        LiteralType,
+        NamedTupleType,
+        StrType,
+        StructType,
+        Type,
+        TypedDictType,
+        UnionType,
+    )
+
+    RecordType = StructType | DataclassType | TypedDictType | NamedTupleType
 
 T = TypeVar("T")
 
@@ -171,7 +187,10 @@ def _find(value: object, expected: Type, path: Path) -> Iterator[Problem]:
     elif isinstance(expected, inspect.CustomType):
         if not _is_instance(value, expected.cls):
             yield Problem(path, "type", value, expected)
-    elif hasattr(expected, "fields"):
+    elif isinstance(
+        expected,
+        (inspect.StructType, inspect.DataclassType, inspect.TypedDictType, inspect.NamedTupleType),
+    ):
         yield from _find_in_record(value, expected, path)
     elif (kind := _scalar_problem(value, expected)) is not None:
         yield Problem(path, kind, value, expected)
@@ -244,7 +263,7 @@ def _find_in_collection(value: object, expected: CollectionType, path: Path) -> 
         yield from _find(item, item_type, (*path, i))
 
 
-def _find_in_record(value: object, expected: Any, path: Path) -> Iterator[Problem]:
+def _find_in_record(value: object, expected: RecordType, path: Path) -> Iterator[Problem]:
     """Yield the mistakes in a struct, dataclass or TypedDict; an instance of the class passes."""
     if isinstance(value, getattr(expected, "cls", ())):
         return
@@ -273,11 +292,13 @@ def _is_instance(value: object, cls: object) -> bool:
         return True
 
 
-def _has_size(size: int, expected: Any) -> bool:
+def _has_size(size: int, expected: StrType | CollectionType) -> bool:
     return (expected.min_length or 0) <= size and (expected.max_length is None or size <= expected.max_length)
 
 
-def _choices(expected: Any) -> tuple[object, ...]:
-    if hasattr(expected, "values"):
-        return tuple(expected.values)
-    return tuple(member.value for member in expected.cls)
+def _choices(expected: LiteralType | EnumType) -> tuple[object, ...]:
+    from msgspec.inspect import EnumType
+
+    if isinstance(expected, EnumType):
+        return tuple(member.value for member in expected.cls)
+    return tuple(expected.values)

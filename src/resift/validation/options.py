@@ -29,6 +29,7 @@ from resift.errors import InputError, did_you_mean
 from resift.validation.declared_types import find_problems, type_name
 
 C = TypeVar("C", bound=type)
+T = TypeVar("T")
 
 OptionType = Literal[
     "text", "variable", "path", "key file", "address", "int", "number", "flag", "texts", "numbers by name",
@@ -68,7 +69,7 @@ class Option:
     kind: OptionType
     help: str
     required: bool = False
-    default: Any = None
+    default: object = None
     min: float | None = None
     max: float | None = None
     gt: float | None = None
@@ -111,7 +112,7 @@ class Options:
     includes: ClassVar[tuple[type, ...]] = ()
     """Other option dataclasses whose keys are part of the same section of a file."""
 
-    def arguments(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, object]:
         """Return the keyword arguments for the plugin: every option that has a value, by name."""
         return option_values(self)
 
@@ -137,7 +138,7 @@ def option(
     variables: Collection[str] = (),
     plugins: str = "",
     defaults_from: object = None,
-    **old_names: Any,
+    **old_names: object,
 ) -> Any:
     """Declare a dataclass field as an option; `key` is its name in files if that differs.
 
@@ -155,12 +156,12 @@ def option(
             raise TypeError(f"option() got an unexpected keyword argument {name!r}")
         warn_renamed(f"option({name}=…)", f"{_OLD_ARGUMENTS[name]}=", stacklevel=3)
         facts[_OLD_ARGUMENTS[name]] = value
-    arguments: dict[str, Any] = {"metadata": {_METADATA: facts}}
+    metadata = {_METADATA: facts}
     if default_factory is not None:
-        arguments["default_factory"] = default_factory
-    elif default is not dataclasses.MISSING:
-        arguments["default"] = default
-    return dataclasses.field(**arguments)
+        return dataclasses.field(default_factory=default_factory, metadata=metadata)
+    if default is not dataclasses.MISSING:
+        return dataclasses.field(default=default, metadata=metadata)
+    return dataclasses.field(metadata=metadata)
 
 
 _OLD_ARGUMENTS = {
@@ -233,7 +234,7 @@ def option_values(options: object) -> dict[str, Any]:
     return {name: value for name, value in pairs if value is not None}
 
 
-def build_options(declared: type, values: Mapping[str, object]) -> Any:
+def build_options(declared: type[T], values: Mapping[str, object]) -> T:
     """Return an instance of an option dataclass from values by key; missing ones get their default."""
     names = {field.metadata[_METADATA]["key"] or field.name: field.name for field in _option_fields(declared)}
     return declared(**{name: values[key] for key, name in names.items() if values.get(key) is not None})
@@ -295,12 +296,12 @@ def data_type(declared: Option) -> object:
         "texts": list[str],
         "numbers by name": dict[str, number],
         "names or weights": str | list[str] | dict[str, number],
-        "mapping": dict[str, Any],
+        "mapping": dict[str, object],
     }
     return data_types.get(declared.kind, str)
 
 
-def _option_fields(kind: type) -> list[dataclasses.Field[Any]]:
+def _option_fields(kind: type) -> list[dataclasses.Field[object]]:
     return [field for field in dataclasses.fields(kind) if _METADATA in field.metadata]
 
 
@@ -311,7 +312,7 @@ def _own_options(declared: type) -> tuple[Option, ...]:
     return tuple(_describe(field, hints[field.name]) for field in _option_fields(declared))
 
 
-def _describe(field: dataclasses.Field[Any], hint: object) -> Option:
+def _describe(field: dataclasses.Field[object], hint: object) -> Option:
     facts = dict(field.metadata[_METADATA])
     inner: object = hint
     if typing.get_origin(hint) in (typing.Union, types.UnionType):

@@ -72,7 +72,7 @@ def _file_options(method: str) -> type[Options]:
 
 
 class FusionReranker:
-    """Any fusion method as a reranker: `FusionReranker("comb-mnz", normalize="min-max")`."""
+    """A fusion method as a reranker: `FusionReranker("comb-mnz", normalize="min-max")`."""
 
     requires: tuple[str, ...] = ()
 

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any
 
 from resift._internal.forking import ForkSafeLock
 from resift.errors import ConfigError, CostLimitExceeded
 from resift.events import Event
+from resift.types import JsonMapping, JsonValue
 from resift.validation import is_finite_number
 
 SEARCH_DOCUMENTS = 100
@@ -70,9 +70,9 @@ class Price:
 
 
 @lru_cache(maxsize=1)
-def price_table() -> Mapping[str, Any]:
+def price_table() -> JsonMapping:
     """Return the shipped price table: its date, and the prices with their sources."""
-    table: Mapping[str, Any] = json.loads(
+    table: JsonMapping = json.loads(
         files("resift.rerankers.hosted").joinpath("prices.json").read_text(encoding="utf-8")
     )
     return table
@@ -117,7 +117,7 @@ def read_usage(answer: object, expected: Usage) -> Usage:
 
 
 def _count_at(answer: object, path: Sequence[str]) -> int | None:
-    value: Any = answer
+    value: JsonValue = answer
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None
     return math.ceil(value) if is_finite_number(value) and 0 <= value < 1e12 else None

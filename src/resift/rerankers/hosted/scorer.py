@@ -1,4 +1,4 @@
-"""Any provider's rerank API as a scorer: split, send in parallel, check, merge; options and factories."""
+"""The rerank API of a provider as a scorer: split, send in parallel, check, merge; options and factories."""
 
 from __future__ import annotations
 

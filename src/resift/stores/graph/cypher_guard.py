@@ -341,7 +341,7 @@ class _Parser:
             self._index += 3
 
     def _take_clause(self, key: str) -> None:
-        """Take a word where only a clause can start. Any other word is refused."""
+        """Take a word where only a clause can start. Another word is refused."""
         top = self._top
         if not top.query:
             raise self._word_error(key)

@@ -24,8 +24,9 @@ from itertools import chain, groupby
 from operator import itemgetter, sub
 from struct import pack, unpack_from
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from resift._internal.arrays import Array
 from resift.stores.sqlite.rows import RowList
 from resift.stores.sqlite.tables import (
     POSTINGS_SINCE,
@@ -49,8 +50,8 @@ Word = tuple[str, ...]
 class Occurrences(NamedTuple):
     """The rows of a term in ascending order and its count in each: numpy arrays, or lists without numpy."""
 
-    rows: Any
-    counts: Any
+    rows: Array | list[int]
+    counts: Array | list[int]
 
 
 class PostingList(NamedTuple):
@@ -366,8 +367,8 @@ def iterate_legacy_terms(connection: sqlite3.Connection) -> Iterator[tuple[str, 
 class WeightedPostings(NamedTuple):
     """The slots of the documents that contain a word, and its BM25 weight in each."""
 
-    slots: Any
-    weights: Any
+    slots: Array | array[int]
+    weights: Array | array[float]
 
 
 class LexicalView:
@@ -453,8 +454,9 @@ class LexicalView:
         slots, mask = rows.find_slots(occurrences.rows)
         rarity = idf(rows.file.documents, len(slots))
         lengths = rows.lengths_array()[slots]
-        weights = model.weight(occurrences.counts[mask], lengths, idf=rarity, mean_length=mean_length)
-        return WeightedPostings(slots.astype(np.int32), weights)
+        counts: Array = np.asarray(occurrences.counts)[mask]
+        values = model.weight(counts, lengths, idf=rarity, mean_length=mean_length)
+        return WeightedPostings(slots.astype(np.int32), values)
 
 
 def _add_up(parts: Sequence[Occurrences]) -> Occurrences:

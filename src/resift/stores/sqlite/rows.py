@@ -12,7 +12,7 @@ import sys
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 from zlib import crc32
 
 from resift._internal.arrays import Array, np
@@ -26,7 +26,7 @@ from resift.stores.sqlite.tables import (
     checksum,
     parse_metadata,
 )
-from resift.types import Metadata
+from resift.types import JsonValue, Metadata
 
 K = TypeVar("K", str, int)
 
@@ -70,6 +70,10 @@ class StoredRow(NamedTuple):
         return metadata
 
 
+Columns = tuple[JsonValue, ...]
+"""A row of a table as SQLite returns it."""
+
+
 class ReadsRows(Protocol):
     """The file of a store, which hits may outlive."""
 
@@ -89,7 +93,7 @@ class LazyDocuments:
     def __init__(self, file: ReadsRows, ids: Sequence[str], numbers: Sequence[int]) -> None:
         self._file = file
         self._numbers = dict(zip(ids, numbers, strict=True))
-        self._columns: dict[str, tuple[Any, ...]] = {}  # read, but neither verified nor decoded
+        self._columns: dict[str, Columns] = {}  # read, but neither verified nor decoded
         self._loaded: dict[str, tuple[str, Metadata]] = {}
 
     def read(self, connection: Connection, ids: Collection[str]) -> None:
@@ -164,8 +168,10 @@ def read_rows(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[in
 
 def read_ids(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, str]:
     """Return row number -> id without reading texts, verified against the index of ids."""
-    ids = dict(select_in(connection, "SELECT row, id FROM documents WHERE row IN", numbers))
-    again = dict(select_in(connection, "SELECT row, id FROM documents WHERE id IN", list(ids.values())))
+    ids: dict[int, str] = dict(select_in(connection, "SELECT row, id FROM documents WHERE row IN", numbers))
+    again: dict[int, str] = dict(
+        select_in(connection, "SELECT row, id FROM documents WHERE id IN", list(ids.values()))
+    )
     if len(ids) != len(numbers) or ids != again or not all(isinstance(id, str) for id in ids.values()):
         raise IndexCorruptedError("documents", "an id")
     return ids
@@ -180,16 +186,16 @@ def read_all_ids(connection: sqlite3.Connection) -> list[str]:
     return ids
 
 
-def select_in(connection: sqlite3.Connection, statement: str, keys: Sequence[K]) -> list[tuple[Any, ...]]:
+def select_in(connection: sqlite3.Connection, statement: str, keys: Sequence[K]) -> list[Columns]:
     """Return the rows of a statement that ends with IN, for any number of keys."""
-    rows: list[tuple[Any, ...]] = []
+    rows: list[Columns] = []
     for start in range(0, len(keys), _MAX_PARAMETERS):
         part = keys[start : start + _MAX_PARAMETERS]
         rows += connection.execute(f"{statement} ({','.join('?' * len(part))})", part).fetchall()
     return rows
 
 
-def _verify(columns: tuple[Any, ...]) -> StoredRow:
+def _verify(columns: Columns) -> StoredRow:
     number, id, text, metadata, stored = columns
     row = StoredRow(number, id, text, metadata)
     # A damaged page may return a number instead of a text.
