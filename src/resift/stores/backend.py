@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 from resift._internal.arrays import Array
 from resift._internal.environment import require_variable
@@ -27,7 +27,7 @@ from resift.stores.base import (
     is_empty_search,
 )
 from resift.stores.filters import Condition, Test, list_conditions, parse_filter
-from resift.types import Hit, JsonObject, Where
+from resift.types import Hit, JsonMapping, JsonObject, Where
 from resift.validation import Options, check_text, option
 
 T = TypeVar("T")
@@ -57,13 +57,13 @@ class ApiKeyOptions(Options):
         """Return the arguments of the store, with the API key from its variable."""
         arguments = super().arguments()
         variable = arguments.pop("api_key_env", None)
-        return arguments if variable is None else {**arguments, "api_key": require_variable(variable)}
+        return arguments if variable is None else {**arguments, "api_key": require_variable(str(variable))}
 
 
 class Row(NamedTuple):
     """One row that an engine returned, with its score if it has one."""
 
-    values: Mapping[str, Any]
+    values: JsonMapping
     score: float | None = None
 
 

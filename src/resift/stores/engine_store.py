@@ -27,7 +27,7 @@ from resift.stores.filters import (
     passes_all,
 )
 from resift.text import Analyzer
-from resift.types import Hit, Metadata, to_json
+from resift.types import Hit, JsonMapping, Metadata, to_json
 from resift.validation import check_choice
 
 TAGS_VERSION = "2"
@@ -35,7 +35,7 @@ TAGS_VERSION = "2"
 
 _MAX_VALUE_LENGTH = 80
 
-Document = Mapping[str, Any]
+Document = JsonMapping
 """A stored document: its id, text and metadata."""
 
 

@@ -17,6 +17,7 @@ from resift.protocols import Embedder
 from resift.stores.backend import BackendStore, Row, SearchOptions
 from resift.stores.base import Mode, deprecated_name
 from resift.stores.engine_store import TAGS_VERSION, Document, EngineStore, Record
+from resift.types import JsonObject, JsonValue
 from resift.validation import Options, check_arguments, check_number, option
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from psycopg_pool import ConnectionPool
 
 T = TypeVar("T")
-Fields = tuple[Any, ...]
+Fields = tuple[JsonValue, ...]
 
 _EMBEDDER, _LANGUAGE, _TAGS = "resift embedder: ", "resift language: ", "resift tags: "
 VARIABLES = ("DATABASE_URL", "PGDATABASE", "PGHOST", "PGPASSWORD", "PGPORT", "PGUSER", "POSTGRES_PASSWORD")
@@ -63,7 +64,7 @@ class PostgresBackend(BackendStore):
         self._timeout_s = check_number(timeout_s, "timeout_s", gt=0)
         self._connections = int(check_number(connections, "connections", gt=0))
         try:
-            arguments: dict[str, Any] = self._psycopg.conninfo.conninfo_to_dict(dsn)
+            arguments: JsonObject = self._psycopg.conninfo.conninfo_to_dict(dsn)
         except self._psycopg.Error as exc:
             raise InputError("dsn is not a connection string; pass postgresql://user@host/database.") from exc
         settings = [f"-c statement_timeout={int(timeout_s * 1000)}"]

@@ -28,7 +28,7 @@ from resift.stores.tables.table_store import (
     distance_score,
     missing_column,
 )
-from resift.types import JsonObject
+from resift.types import JsonMapping, JsonObject, JsonValue
 from resift.validation import check_arguments, option
 
 _THREADS = 4
@@ -219,7 +219,7 @@ class QdrantCollection(QdrantBackend, SchemalessStore):
             if isinstance(limit, str) or not can_bind(limit):
                 return None
             return models.FieldCondition(key=key, range=models.Range(**{names[test.operator]: limit}))
-        alternatives: list[Any] = []
+        alternatives: list[JsonValue] = []
         for value in test.values:
             if not can_bind(value):
                 return None
@@ -336,7 +336,7 @@ class ChromaCollection(SchemalessStore):
     async def _has_vector_index(self) -> bool:
         return False  # Chroma always uses its index, so a second search would find the same
 
-    async def _query(self, tests: Sequence[Test], limit: int, **query: Any) -> list[Row]:
+    async def _query(self, tests: Sequence[Test], limit: int, **query: JsonValue) -> list[Row]:
         where = self._make_filter(tests)
         answer = await self._call(
             self._source.query,
@@ -367,7 +367,7 @@ class ChromaCollection(SchemalessStore):
             total = len((await self._call(self._source.get, include=[], **filters))["ids"])
         return rows, total
 
-    async def _call(self, method: Callable[..., Any], **arguments: Any) -> Any:
+    async def _call(self, method: Callable[..., Any], **arguments: JsonValue) -> Any:
         if self._is_async:
             return await method(**arguments)
         return await self._work(lambda: method(**arguments))
@@ -390,7 +390,7 @@ class ChromaCollection(SchemalessStore):
             return None
         alternatives: list[JsonObject] = []
         for value in values:
-            spellings: list[Any] = [value]
+            spellings: list[JsonValue] = [value]
             if isinstance(value, (int, float)) and not isinstance(value, bool):
                 # Chroma compares integers with integers and floats with floats.
                 rounded = math.floor(value) if name in ("$eq", "$gt", "$gte") else math.ceil(value)
@@ -410,7 +410,7 @@ def _combine(operator: str, parts: Sequence[JsonObject]) -> JsonObject | None:
     return parts[0] if len(parts) == 1 else {operator: list(parts)}
 
 
-def _chroma_rows(answer: Mapping[str, Any]) -> list[Row]:
+def _chroma_rows(answer: JsonMapping) -> list[Row]:
     documents = answer.get("documents") or [None] * len(answer["ids"])
     metadatas = answer.get("metadatas") or [None] * len(answer["ids"])
     return [

@@ -17,7 +17,7 @@ from resift.stores.backend import ApiKeyOptions, Row
 from resift.stores.base import embed_texts
 from resift.stores.filters import AnyOf, Pattern, Test, list_conditions
 from resift.stores.tables.table_store import ColumnArguments, ColumnOptions, TableColumns, TableStore
-from resift.types import JsonMapping, JsonObject
+from resift.types import JsonMapping, JsonObject, JsonValue
 from resift.validation import check_arguments, check_number, option
 
 Body = JsonMapping | Callable[..., JsonMapping]
@@ -78,7 +78,7 @@ class ElasticsearchQuery(TableStore):
     def __init__(
         self,
         index: str,
-        body: Any = None,
+        body: JsonValue = None,
         *,
         url: str | None = None,
         client: Any = None,
@@ -138,7 +138,7 @@ class ElasticsearchQuery(TableStore):
         if not answer:
             raise InputError(f"No index matches {self.index!r}; correct index=.")
 
-    def _add_fields(self, properties: Mapping[str, Any], prefix: str) -> None:
+    def _add_fields(self, properties: JsonMapping, prefix: str) -> None:
         for name, about in properties.items():
             if "properties" in about:
                 self._add_fields(about["properties"], f"{prefix}{name}.")
@@ -231,7 +231,7 @@ class ElasticsearchQuery(TableStore):
             answer = await self._work(lambda: self._client.search(index=self.index, body=body))
         return self._read_answer(getattr(answer, "body", answer))
 
-    def _read_answer(self, answer: Any) -> list[Row]:
+    def _read_answer(self, answer: JsonValue) -> list[Row]:
         shards = answer.get("_shards") if isinstance(answer, Mapping) else None
         # A partial answer looks like a complete one, so it is an error.
         if isinstance(shards, Mapping) and shards.get("failed"):
@@ -274,7 +274,7 @@ class ElasticsearchQuery(TableStore):
             name = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}[test.operator]
             is_number = kind in _NUMBERS and _is_number(values[0])
             return {"range": {test.key: {name: values[0]}}} if is_number else None
-        typed: list[Any] = []
+        typed: list[JsonValue] = []
         if kind in _STRINGS and all(not isinstance(v, str) or len(v) <= _MAX_KEYWORD for v in values):
             typed = [value for value in values if isinstance(value, str)]
         elif kind == "boolean":
@@ -322,16 +322,16 @@ class _HttpClient:
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, ValueError) as exc:
             raise InputError("url is not an address; pass one such as http://localhost:9200.") from exc
 
-    def search(self, *, index: str, body: JsonMapping) -> Any:
+    def search(self, *, index: str, body: JsonMapping) -> JsonValue:
         return self._json("POST", f"{_path(index)}/_search", body)
 
-    def get_mapping(self, *, index: str) -> Any:
+    def get_mapping(self, *, index: str) -> JsonValue:
         return self._json("GET", f"{_path(index)}/_mapping", None)
 
     def close(self) -> None:
         self._http.close()
 
-    def _json(self, method: str, path: str, body: JsonMapping | None) -> Any:
+    def _json(self, method: str, path: str, body: JsonMapping | None) -> JsonValue:
         content = None if body is None else json.dumps(body).encode()
         response = self._http.request(
             method, path, content=content, headers={"Content-Type": "application/json"}
@@ -341,7 +341,7 @@ class _HttpClient:
         return response.json()
 
 
-def _read_hit(hit: Mapping[str, Any]) -> Row:
+def _read_hit(hit: JsonMapping) -> Row:
     record = dict(flatten_record(hit))
     own = hit.get("_source") or hit.get("fields") or {}
     for name in ("id", "score"):  # of the hit, unless the document has such fields
@@ -389,7 +389,7 @@ def _strings(value: object) -> Iterator[str]:
             yield from _strings(item)
 
 
-def _fill(value: Any, values: Mapping[str, Any]) -> Any:
+def _fill(value: JsonValue, values: JsonMapping) -> JsonValue:
     """Return the template with complete values replaced."""
     if isinstance(value, str):
         return values.get(value, value)
@@ -398,8 +398,8 @@ def _fill(value: Any, values: Mapping[str, Any]) -> Any:
     return [_fill(item, values) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def _nested_value(record: Mapping[str, Any], key: str) -> Any:
-    value: Any = record
+def _nested_value(record: JsonMapping, key: str) -> JsonValue:
+    value: JsonValue = record
     for part in key.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
     return value

@@ -27,6 +27,7 @@ from resift.stores.tables.table_store import (
     nearest_rows,
 )
 from resift.text import words as split_words
+from resift.types import JsonMapping, JsonValue
 from resift.validation import check_arguments, check_path, option
 
 _THREADS = 4
@@ -117,10 +118,10 @@ class SQLiteTable(SQLTable):
         connection.text_factory = lambda data: data.decode("utf-8", "replace")
         return connection
 
-    async def _run(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    async def _run(self, statement: str, values: Sequence[JsonValue]) -> list[tuple[JsonValue, ...]]:
         running: list[sqlite3.Connection] = []
 
-        def job() -> list[tuple[Any, ...]]:
+        def job() -> list[tuple[JsonValue, ...]]:
             with self._lend(running) as connection:
                 return connection.execute(statement, tuple(values)).fetchall()
 
@@ -175,7 +176,7 @@ class SQLiteTable(SQLTable):
         rows, total = await super()._scan(tests, words, limit)
         return ([Row(self._typed(row.values)) for row in rows] if self._bools else rows), total
 
-    def _typed(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _typed(self, values: JsonMapping) -> JsonMapping:
         """Return a row in which the columns declared as boolean are: SQLite stores 0 and 1."""
         if not self._bools:
             return values
@@ -402,7 +403,7 @@ class DuckDBTable(SQLTable):
             f"CAST({quote_name(name)} AS VARCHAR)" if name in zoned else quote_name(name) for name in names
         )
 
-    async def _run(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    async def _run(self, statement: str, values: Sequence[JsonValue]) -> list[tuple[JsonValue, ...]]:
         if self._forked:
             raise StoreError(
                 f"{self.name!r} was opened before this process was forked. Open it again in the child.",
@@ -410,8 +411,8 @@ class DuckDBTable(SQLTable):
             )
         cursor = self._connection.cursor()
 
-        def job() -> list[tuple[Any, ...]]:
-            rows: list[tuple[Any, ...]] = cursor.execute(statement, list(values)).fetchall()
+        def job() -> list[tuple[JsonValue, ...]]:
+            rows: list[tuple[JsonValue, ...]] = cursor.execute(statement, list(values)).fetchall()
             return rows
 
         return await self._work(job, interrupt=cursor.interrupt)

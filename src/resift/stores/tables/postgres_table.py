@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from resift._internal.arrays import Array
 from resift.errors import InputError
@@ -21,6 +21,7 @@ from resift.stores.tables.table_store import (
     missing_column,
     nearest_rows,
 )
+from resift.types import JsonValue
 from resift.validation import check_arguments, option
 
 if TYPE_CHECKING:
@@ -195,7 +196,7 @@ class PostgresTable(PostgresBackend, SQLTable):
             f"ORDER BY resift_score DESC, {self._order_sql()} LIMIT {int(limit)}"
         )
 
-        def job(connection: Connection) -> list[tuple[Any, ...]]:
+        def job(connection: Connection) -> list[tuple[JsonValue, ...]]:
             row = connection.execute(
                 "SELECT tsvector_to_array(to_tsvector(%s::regconfig, %s))", [self._configuration, query]
             ).fetchone()
@@ -257,7 +258,7 @@ class PostgresTable(PostgresBackend, SQLTable):
         expression = self.column_types[self.columns.vector or ""].expression
         return "halfvec" if expression.endswith("::halfvec") else "vector"
 
-    async def _run(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    async def _run(self, statement: str, values: Sequence[JsonValue]) -> list[tuple[JsonValue, ...]]:
         return await self._job(lambda connection: connection.execute(statement, list(values)).fetchall())
 
 

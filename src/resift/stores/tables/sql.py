@@ -10,6 +10,7 @@ from resift.errors import InputError
 from resift.stores.backend import Row
 from resift.stores.filters import AnyOf, Condition, Pattern, Test, is_date, list_conditions
 from resift.stores.tables.table_store import ColumnArguments, TableColumns, TableStore
+from resift.types import JsonValue
 
 ColumnKind = Literal["text", "number", "bool", "time", "any", "vector", "tsvector", "binary", "other"]
 
@@ -29,7 +30,7 @@ class Clause(NamedTuple):
     """A piece of SQL with the values of its placeholders."""
 
     sql: str
-    values: tuple[Any, ...] = ()
+    values: tuple[JsonValue, ...] = ()
 
 
 class Dialect(NamedTuple):
@@ -193,7 +194,7 @@ class SQLTable(TypedTable):
 
     dialect: Dialect
 
-    async def _run(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    async def _run(self, statement: str, values: Sequence[JsonValue]) -> list[tuple[JsonValue, ...]]:
         """Execute a statement with bound values and return its rows."""
         raise NotImplementedError
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
@@ -13,7 +13,7 @@ from resift.stores.base import embed_texts
 from resift.stores.filters import Test
 from resift.stores.postgres import VARIABLES, format_vector
 from resift.stores.tables.table_store import ColumnArguments, ColumnOptions, TableColumns, TableStore
-from resift.types import JsonMapping
+from resift.types import JsonMapping, JsonObject, JsonValue
 from resift.validation import check_arguments, option
 
 _THREADS = 4
@@ -60,7 +60,7 @@ class SQLStatement(TableStore):
         statement: str = "",
         *,
         url: str | None = None,
-        parameters: Mapping[str, Any] | None = None,
+        parameters: JsonMapping | None = None,
         score: str | None = "score",
         name: str = "sql",
         **columns: Unpack[ColumnArguments],
@@ -118,7 +118,7 @@ class SQLStatement(TableStore):
         columns.choose_fields(self.table, texts)
         columns.choose_id(self.table, names, [])
 
-    def _execute(self, values: Mapping[str, Any]) -> tuple[list[str], list[tuple[Any, ...]]]:
+    def _execute(self, values: JsonMapping) -> tuple[list[str], list[tuple[JsonValue, ...]]]:
         bound = {name: value for name, value in values.items() if name in self._uses}
         connection = self._engine.connect()
         try:
@@ -151,7 +151,7 @@ class SQLStatement(TableStore):
         return True
 
     async def _fetch_text(self, query: str, tests: Sequence[Test], limit: int) -> list[Row]:
-        values: dict[str, Any] = {"query": query, "k": limit}
+        values: JsonObject = {"query": query, "k": limit}
         if "vector" in self._uses and self.embedder is not None:
             vectors = await embed_texts(self.embedder, [query], kind="query", store=self.name)
             values["vector"] = format_vector(vectors[0])
@@ -184,7 +184,7 @@ def check_statement(statement: str) -> None:
         raise InputError("There is more than one statement; write one SELECT.")
 
 
-def _number(value: Any) -> float | None:
+def _number(value: JsonValue) -> float | None:
     try:
         return None if value is None else float(value)
     except (TypeError, ValueError):

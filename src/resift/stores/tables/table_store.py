@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypedDict
+from typing import Literal, TypedDict
 
 from resift.errors import InputError, StoreError, did_you_mean
 from resift.external.records import (
@@ -32,7 +32,7 @@ from resift.stores.base import Mode, SearchHits, Side, StoreView
 from resift.stores.filters import Condition, Test, list_conditions, parse_filter, passes_all
 from resift.text import Analyzer
 from resift.text.analysis import BM25, idf
-from resift.types import Hit, JsonMapping, JsonObject, Where, set_original
+from resift.types import Hit, JsonMapping, JsonObject, JsonValue, Where, set_original
 from resift.validation import check_arguments, check_k, option
 
 Fields = Sequence[str] | Mapping[str, float] | str
@@ -96,7 +96,7 @@ class TableColumns:
     """Which columns of a table are the id, the text, the vector and the metadata."""
 
     @check_arguments
-    def __init__(self, *, store: str, **arguments: Any) -> None:
+    def __init__(self, *, store: str, **arguments: JsonValue) -> None:
         self.store = store
         fields = arguments.get("fields")
         self.fields = check_fields(fields)
@@ -334,7 +334,7 @@ def distance_score(distance: float | None, kind: str) -> float | None:
     return 1.0 - distance if kind == "cosine" else -distance
 
 
-def nearest_rows(names: Sequence[str], rows: Iterable[Sequence[Any]], kind: str) -> list[Row]:
+def nearest_rows(names: Sequence[str], rows: Iterable[Sequence[JsonValue]], kind: str) -> list[Row]:
     """Return the rows of a statement whose last column is a distance."""
     return [Row(dict(zip(names, row[:-1], strict=True)), distance_score(row[-1], kind)) for row in rows]
 
