@@ -101,7 +101,7 @@ def test_a_query_of_any_size_is_taken():
     assert "query of 15000 tokens read in 313 parts, 8 of them with each text" in ranking.path("1")[-1].note
 
 
-@pytest.mark.parametrize(("sentences", "place"), [(100, "first"), (30, "last")])
+@pytest.mark.parametrize(("sentences", "place"), [(40, "first"), (30, "last")])
 def test_a_query_is_never_cut(sentences, place):
     """A question counts as much as alone wherever it stands in a long query, and the record says how."""
     context = " ".join(f"Minute {number} of the meeting: the budget was read." for number in range(sentences))
@@ -109,7 +109,7 @@ def test_a_query_is_never_cut(sentences, place):
     ranking, alone = resift.rerank(query, [CELLS, PARIS]), resift.rerank(QUERY, [CELLS, PARIS])
     assert [(hit.id, hit.score) for hit in ranking] == [(hit.id, hit.score) for hit in alone]
     assert f"read in {sentences + 1} parts" in ranking.path("1")[-1].note
-    hay = "The committee discussed the agenda and adjourned. " * 30
+    hay = "The committee discussed the agenda and adjourned. " * 8
     assert resift.rerank(query, [hay, hay + PARIS]).ids == ["1", "0"]
 
 

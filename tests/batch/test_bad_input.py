@@ -22,7 +22,8 @@ from resift.batch.shards import Attempts
 from resift.cli.main import main
 from resift.errors import DataFormatError, InputError, ResiftError
 from tests.batch.inline_engine import InlineEngine
-from tests.batch.test_batch import LengthWork, bytes_of, rows_of, write_parquet
+from tests.batch.sample_work import LengthWork
+from tests.batch.test_batch import bytes_of, rows_of, write_parquet
 
 INLINE = InlineEngine()
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import signal
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,41 +19,13 @@ from resift._internal.sync import run_sync
 from resift.batch import EmbedWork, IndexWork, RerankWork, load_shards, run_batch
 from resift.batch.engines import LocalEngine
 from resift.batch.inputs import find_inputs, plan_inputs
-from resift.batch.shards import map_rows, run_shard, to_batch
+from resift.batch.shards import run_shard
 from resift.cli.main import main
 from resift.errors import DataFormatError, InputError, ResiftError
 from tests.batch.inline_engine import InlineEngine
+from tests.batch.sample_work import LengthWork
 
 INLINE = InlineEngine()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LengthWork:
-    """Counts characters; dies on the word `die`, fails on `fail`, and kills itself once if configured."""
-
-    kill_once: str = ""
-    kind = "length"
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return ("text",)
-
-    def describe(self) -> dict[str, Any]:
-        return {"of": "text"}
-
-    def __call__(self, batch: Any) -> Any:
-        return to_batch(map_rows(batch.to_pylist(), self._length), {"id": "text", "reason": "text"})
-
-    def _length(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:
-        text = row["text"]
-        if text == "fail":
-            raise InputError("this row fails")
-        if text == "die":
-            os.kill(os.getpid(), signal.SIGKILL)
-        if self.kill_once and not Path(self.kill_once).exists():
-            Path(self.kill_once).touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return [{"id": row.get("id"), "reason": str(len(text))}]
 
 
 def write_parquet(path: Path, texts: list[Any]) -> Path:

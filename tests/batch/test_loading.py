@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,37 +16,13 @@ import pyarrow.parquet as pq
 from resift._internal.sync import run_sync
 from resift.batch import load_shards, run_batch
 from resift.batch.job import LoadWork, open_store
-from resift.batch.shards import map_rows, to_batch
-from resift.batch.work_kinds import INDEX_COLUMNS, IndexWork
+from resift.batch.work_kinds import IndexWork
 from resift.errors import InputError, ResiftError
 from resift.models.embedder import DEFAULT_EMBEDDER
 from tests.batch.inline_engine import InlineEngine
+from tests.batch.sample_work import HashedIndexWork, vector
 
 ROWS = 120
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HashedIndexWork:
-    """What an index job makes, with vectors that follow from the text alone."""
-
-    kind = "index"
-    columns = ("text",)
-
-    def describe(self) -> dict[str, Any]:
-        return {"model": DEFAULT_EMBEDDER}
-
-    def __call__(self, batch: Any) -> Any:
-        return to_batch(map_rows(batch.to_pylist(), self._row), INDEX_COLUMNS)
-
-    def _row(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:
-        metadata = json.dumps({"page": row["page"]})
-        return [{"id": row["id"], "text": row["text"], "metadata": metadata, "vector": vector(row["text"])}]
-
-
-def vector(text: str) -> Any:
-    seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
-    made = np.random.default_rng(seed).standard_normal(16).astype(np.float32)
-    return made / np.linalg.norm(made)
 
 
 @pytest.fixture
@@ -113,8 +86,9 @@ def test_an_interrupted_load_resumes(tmp_path, chunks):
     check(tmp_path / "n.db")
 
 
-def test_receipts_of_a_deleted_store_are_ignored(tmp_path, chunks):
+def test_receipts_of_a_deleted_store_are_ignored(tmp_path, chunks, monkeypatch):
     load_shards(chunks, tmp_path / "n.db", engine=InlineEngine())
+    monkeypatch.setattr("resift.batch.job._stores", {})  # like a new process
     for path in tmp_path.glob("n.db*"):
         path.unlink()
     assert load_shards(chunks, tmp_path / "n.db", engine=InlineEngine()).skipped == 0

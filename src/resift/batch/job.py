@@ -359,6 +359,8 @@ def load_shards(
     work = LoadWork(store=str(target), model=manifest["options"]["model"])
     receipts = source / ".loaded" / hashlib.sha256(work.store.encode()).hexdigest()[:16]
     single_writer = run_sync(_prepare_store(work, receipts))
+    if single_writer and (isinstance(engine, str) or engine.workers != 1):
+        engine, workers = "local", 1
     shards = [source / shard["name"] for shard in manifest["shards"]]
     if not (receipts / MANIFEST).exists():  # else all of them are in the store
         check_duplicate_ids(shards)
@@ -366,8 +368,8 @@ def load_shards(
         work,
         shards,
         receipts,
-        engine="local" if single_writer else engine,
-        workers=1 if single_writer else workers,
+        engine=engine,
+        workers=workers,
         on_progress=on_progress,
     )
 
