@@ -32,7 +32,8 @@ def outcome(name, shift, ms):
             ]
             for place, id in enumerate(ids, start=1)
         }
-        answers[query] = Answer(query, "", tuple(ids), ms + at, paths=paths)
+        titles = {"d0": "Paper <zero>"}
+        answers[query] = Answer(query, "", tuple(ids), ms + at, paths=paths, titles=titles)
     run = {query: answer.ids for query, answer in answers.items()}
     return Outcome(name, Judge(QRELS).quality(run), run, answers)
 
@@ -75,6 +76,10 @@ def test_texts_of_users_are_escaped(page):
     assert "<script>alert" not in page
     assert "<rrf>" not in page
     assert "&lt;rrf&gt;" in page
+
+
+def test_documents_are_shown_by_their_titles(page):
+    assert "Paper &lt;zero&gt;" in page
 
 
 def test_the_same_outcomes_give_the_same_page(page):

@@ -68,7 +68,7 @@ def made(options):
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    serve.configure_serve(parser)
+    serve.SERVE.configure(parser)
     args = parser.parse_args()
     options, listening = serve.server_options(args), serve.listening_options(args)
     listener = bind_socket(listening)

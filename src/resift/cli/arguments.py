@@ -1,18 +1,97 @@
-"""Options that several commands share, validated while they are parsed."""
+"""Commands and their options as tables, and the options that several commands share."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 N = TypeVar("N", int, float)
 Scale = Literal["relevance", "probability", "raw"]
 
-DEFAULT_STORE = "resift.db"
+_PATHS = ("FILE", "DIR", "FOLDER", "PATH", "PACK", "OUT", "LOG", "JSONL", "JSONL|CSV")
+"""Values that are read as paths."""
+
+_COMPLETE_FILES = {
+    "bash": "_shtab_compgen_files",
+    "zsh": "_files",
+    "fish": "(__fish_complete_path (commandline -ct))",
+}
+
+
+class Option(NamedTuple):
+    """An argument, written as in a usage line: "-o --output FILE", "--quick", "query WORD...", "file [FILE]".
+
+    An option without a value is a flag, one with "..." may be repeated. The default is added to the help.
+    """
+
+    usage: str
+    help: str
+    type: Callable[[str], object] | None = None
+    default: object = None
+    choices: Iterable[str] | None = None
+    required: bool = False
+
+    def add_to(self, parser: argparse._ActionsContainer) -> None:
+        """Declare the argument."""
+        names = self.usage.split()
+        value = names.pop() if len(names) > 1 and not names[-1].startswith("-") else ""
+        metavar = value.strip("[.]")
+        options: dict[str, Any] = {"help": self.help, "default": self.default}
+        if names[0].startswith("-"):
+            options["required"] = self.required
+            if "..." in value:
+                options |= {"action": "append", "default": []}
+        elif "..." in value or "[" in value:
+            options["nargs"] = ("*" if "[" in value else "+") if "..." in value else "?"
+        if not metavar and self.choices is None and names[0].startswith("-"):
+            switch = argparse.BooleanOptionalAction if self.default else "store_true"
+            options |= {"action": switch, "default": bool(self.default)}
+        else:
+            options["type"] = self.type or (Path if metavar in _PATHS else None)
+            if self.choices is not None:
+                options["choices"] = self.choices
+            if metavar:
+                options["metavar"] = metavar
+            if self.default is not None:
+                shown = f"{self.default:g}" if isinstance(self.default, float) else self.default
+                options["help"] += f" (default: {shown})"
+        action = parser.add_argument(*names, **options)
+        if options.get("type") is Path or metavar in ("FILE", "DATA"):
+            action.complete = _COMPLETE_FILES  # type: ignore[attr-defined]  # the interface of shtab
+
+
+class Command(NamedTuple):
+    """A command: the end of its help with examples, and its options; a string starts a group of options.
+
+    Commands with actions have action -> (summary, options); old names of an action follow its name.
+    """
+
+    epilog: str
+    options: Sequence[Option | str] = ()
+    actions: Mapping[str, tuple[str, Sequence[Option]]] = {}
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the options and actions."""
+        parser.epilog = self.epilog
+        group: argparse._ActionsContainer = parser
+        for option in self.options:
+            if isinstance(option, str):
+                group = parser.add_argument_group(option)
+            else:
+                option.add_to(group)
+        if not self.actions:
+            return
+        actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+        for name, (summary, options) in self.actions.items():
+            name, *aliases = name.split()  # noqa: PLW2901
+            description = f"{summary[0].upper()}{summary[1:]}."
+            sub = actions.add_parser(name, aliases=aliases, help=summary, description=description)
+            for option in options:
+                option.add_to(sub)
 
 
 class Suggestions:
@@ -28,109 +107,46 @@ class Suggestions:
         return iter(self._load())
 
 
-def add_store(parser: argparse.ArgumentParser) -> None:
-    """Declare the index."""
-    parser.add_argument(
-        "--store",
-        type=Path,
-        default=Path(DEFAULT_STORE),
-        metavar="FILE",
-        help=f"the index (default: {DEFAULT_STORE})",
-    )
-
-
-def add_count(parser: argparse._ActionsContainer, option: str, default: int, help: str) -> None:
-    """Declare an integer of 1 or more."""
-    parser.add_argument(
-        option, type=positive_int, default=default, metavar="N", help=f"{help} (default: {default})"
-    )
-
-
-def add_repeated(parser: argparse._ActionsContainer, option: str, metavar: str, help: str) -> None:
-    """Declare an option that may be repeated."""
-    parser.add_argument(option, action="append", default=[], metavar=metavar, help=help)
-
-
-def add_json(parser: argparse._ActionsContainer, what: str = "the result") -> None:
-    """Declare --json."""
-    parser.add_argument("--json", action="store_true", help=f"write {what} as JSON")
-
-
-def add_deadline(parser: argparse._ActionsContainer) -> None:
-    """Declare --deadline."""
-    parser.add_argument(
-        "--deadline", type=positive_seconds, metavar="S", help="time limit of the command, in seconds"
-    )
-
-
-def add_text_keys(parser: argparse._ActionsContainer) -> None:
-    """Declare the text fields of records."""
-    parser.add_argument(
-        "--text-key",
-        action="append",
-        metavar="KEY",
-        help="text fields of records, joined: title,body or _source.body; may be repeated (default: the "
-        "title and all other text fields)",
-    )
-
-
-def add_scores(parser: argparse.ArgumentParser) -> None:
-    """Declare the scale of displayed scores; a calibration implies probabilities."""
-    parser.add_argument(
-        "--scores",
-        choices=("relevance", "probability", "raw"),
-        default=None,
-        help="relevance: from 0 to 1, decreasing with the rank (default); probability: the same, but the "
-        "reranker scores every hit; raw: the scores that determined the order",
-    )
-    parser.add_argument(
-        "--calibration", type=Path, metavar="FILE", help="probabilities from this file of resift calibrate"
-    )
-
-
 def score_scale(args: argparse.Namespace) -> Scale:
-    """Return the scale of displayed scores."""
+    """Return the scale of displayed scores; a calibration implies probabilities."""
     scale: Scale | None = args.scores
     return scale or ("relevance" if args.calibration is None else "probability")
 
 
-def positive_int(text: str) -> int:
-    """Parse an integer of 1 or more."""
-    return _parse(text, int, lambda number: number >= 1, "an integer of 1 or more")
+def _parser_of(read: Callable[[str], N], is_allowed: Callable[[N], bool], what: str) -> Callable[[str], N]:
+    def parse(text: str) -> N:
+        with contextlib.suppress(ValueError, OverflowError):
+            if is_allowed(value := read(text)):
+                return value
+        raise argparse.ArgumentTypeError(f"{text} given; write {what}")
+
+    return parse
 
 
-def non_negative_int(text: str) -> int:
-    """Parse an integer of 0 or more."""
-    return _parse(text, int, lambda number: number >= 0, "an integer of 0 or more")
+positive_int = _parser_of(int, lambda value: value >= 1, "an integer of 1 or more")
+non_negative_int = _parser_of(int, lambda value: value >= 0, "an integer of 0 or more")
+port = _parser_of(int, lambda value: 0 <= value <= 65535, "a port from 0 to 65535")
+price = _parser_of(float, lambda value: 0 < value < math.inf, "an amount above 0, for example 0.08")
+number = _parser_of(float, math.isfinite, "a number, for example 0.5")
+positive_seconds = _parser_of(float, lambda value: 0 < value < math.inf, "seconds above 0, for example 0.5")
+non_negative_seconds = _parser_of(
+    float, lambda value: 0 <= value < math.inf, "seconds of 0 or more, for example 2"
+)
 
-
-def port(text: str) -> int:
-    """Parse a TCP port."""
-    return _parse(text, int, lambda number: 0 <= number <= 65535, "a port from 0 to 65535")
-
-
-def price(text: str) -> float:
-    """Parse an amount of money above 0."""
-    return _parse(text, float, lambda amount: 0 < amount < math.inf, "an amount above 0, for example 0.08")
-
-
-def number(text: str) -> float:
-    """Parse a finite number."""
-    return _parse(text, float, math.isfinite, "a number, for example 0.5")
-
-
-def positive_seconds(text: str) -> float:
-    """Parse seconds above 0."""
-    return _parse(text, float, lambda value: 0 < value < math.inf, "seconds above 0, for example 0.5")
-
-
-def non_negative_seconds(text: str) -> float:
-    """Parse seconds of 0 or more."""
-    return _parse(text, float, lambda value: 0 <= value < math.inf, "seconds of 0 or more, for example 2")
-
-
-def _parse(text: str, read: Callable[[str], N], is_allowed: Callable[[N], bool], what: str) -> N:
-    with contextlib.suppress(ValueError, OverflowError):
-        if is_allowed(value := read(text)):
-            return value
-    raise argparse.ArgumentTypeError(f"{text} given; write {what}")
+JSON = Option("--json", "write the result as JSON")
+STORE_FILE = Option("--store FILE", "the index", default=Path("resift.db"))
+DEADLINE = Option("--deadline S", "time limit of the command, in seconds", positive_seconds)
+TEXT_KEYS = Option(
+    "--text-key KEY...",
+    "text fields of records, joined: title,body or _source.body; may be repeated (default: the title and all "
+    "other text fields)",
+)
+SCORES = (
+    Option(
+        "--scores",
+        "relevance: from 0 to 1, decreasing with the rank (default); probability: the same, but the reranker "
+        "scores every hit; raw: the scores that determined the order",
+        choices=("relevance", "probability", "raw"),
+    ),
+    Option("--calibration FILE", "probabilities from this file of resift calibrate"),
+)

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resift.cli.arguments import add_deadline, add_json, add_repeated, positive_int
+from resift.cli.arguments import DEADLINE, JSON, Command, Option, positive_int
 from resift.cli.terminal import Progress, print_error, print_json, print_table, print_text, style, width, wrap
 from resift.errors import ConfigError, shell_path
 from resift.text.snippets import clip_words
@@ -20,7 +20,8 @@ DEFAULT_HOPS = 1
 MAX_LISTED = 10
 """Skipped files that are listed; --json lists all."""
 
-EXAMPLES = """\
+ASK = Command(
+    """\
 An index (--store) is made by `resift index`, a knowledge pack (--pack) by `resift graph build`. Without
 either, the bundled sample about lighthouses and navigation at sea is used. Without --endpoint the answer is
 extractive: sentences of the sources, word for word.
@@ -31,9 +32,27 @@ examples:
   resift ask how long may I keep a book --store library.db --where path=rules.md
   resift ask "How do I rotate the keys?" --pack notes.lbug --explain
   resift ask "Why knots?" --endpoint https://llm.example/v1 --model some-model --api-key-env LLM_KEY
-"""
+""",
+    [
+        Option("question WORD...", "the question; quotes are not needed"),
+        Option("--store FILE", "the index"),
+        Option("--pack PACK", "the knowledge pack (default: the sample)"),
+        Option("--cross-encoder", "rerank with the cross-encoder (default: yes)", default=True),
+        Option("-k --max-results N", "number of passages", positive_int, 5),
+        Option("--where TEST...", "only passages whose metadata match: topic=food, 'path=*.md' (--store)"),
+        Option("--hops N", "links to follow, 0 to 3", int, DEFAULT_HOPS),
+        DEADLINE,
+        Option("--endpoint URL", "OpenAI-compatible endpoint that writes the answer"),
+        Option("--model MODEL", "model of the endpoint"),
+        Option("--api-key-env VARIABLE", "environment variable with the API key"),
+        Option("--allow-loopback", "allow an endpoint on this machine"),
+        Option("--explain", "explain the position of each passage"),
+        JSON._replace(help="write the answer with all details as JSON"),
+    ],
+)
 
-GRAPH_EXAMPLES = """\
+GRAPH = Command(
+    """\
 A pack contains articles, their sections with embeddings, and the links between them, in one file. Sources are
 all files that `resift index` reads, including PDF and Word; a JSONL row ({"title", "text", "links"}) is an
 article. Links are [[Title]], [[Title|words]], Markdown links and hrefs. A build that was stopped continues
@@ -43,51 +62,29 @@ examples:
   resift graph build notes/ -o notes.lbug
   resift graph build wikipedia.jsonl -o wikipedia.lbug
   resift graph info notes.lbug
-"""
-
-
-def configure_ask(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of `resift ask`."""
-    parser.epilog = EXAMPLES
-    parser.add_argument("question", nargs="+", metavar="WORD", help="the question; quotes are not needed")
-    source = parser.add_mutually_exclusive_group()
-    source.add_argument("--store", type=Path, default=None, metavar="FILE", help="the index")
-    source.add_argument(
-        "--pack", type=Path, default=None, metavar="PACK", help="the knowledge pack (default: the sample)"
-    )
-    parser.add_argument(
-        "--cross-encoder",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="rerank with the cross-encoder (default: yes)",
-    )
-    parser.add_argument(
-        "-k",
-        "--max-results",
-        type=positive_int,
-        default=5,
-        metavar="N",
-        help="number of passages (default: 5)",
-    )
-    add_repeated(
-        parser, "--where", "TEST", "only passages whose metadata match: topic=food, 'path=*.md' (--store)"
-    )
-    parser.add_argument(
-        "--hops", type=int, default=DEFAULT_HOPS, metavar="N", help="links to follow, 0 to 3 (default: 1)"
-    )
-    add_deadline(parser)
-    parser.add_argument(
-        "--endpoint", default=None, metavar="URL", help="OpenAI-compatible endpoint that writes the answer"
-    )
-    parser.add_argument("--model", default=None, help="model of the endpoint")
-    parser.add_argument("--api-key-env", metavar="VARIABLE", help="environment variable with the API key")
-    parser.add_argument("--allow-loopback", action="store_true", help="allow an endpoint on this machine")
-    parser.add_argument("--explain", action="store_true", help="explain the position of each passage")
-    add_json(parser, "the answer with all details")
+""",
+    actions={
+        "build": (
+            "build a pack from a folder or a file",
+            (
+                Option("source SOURCE", "folder or file to read", Path),
+                Option("-o --output PACK", "the pack to write", required=True),
+                Option("--embedder MODEL", "embedding model of the pack"),
+                JSON._replace(help="write the report as JSON"),
+            ),
+        ),
+        "info": (
+            "show counts, embedder and the most linked articles",
+            (Option("pack PACK", "the pack to inspect"), JSON),
+        ),
+    },
+)
 
 
 def run_ask(args: argparse.Namespace) -> int:
     """Answer the question; exit code 0 even if there is no answer."""
+    if args.store is not None and args.pack is not None:
+        raise ConfigError("--store and --pack exclude each other: ask an index or a knowledge pack.")
     question = " ".join(args.question)
     answer = _ask_pack(args, question) if args.store is None else _ask_index(args, question)
     if args.json:
@@ -181,20 +178,6 @@ def _print_answer(answer: JsonObject) -> None:
         print_text(style(wrap(f"note: {note}"), "dim"))
 
 
-def configure_graph(parser: argparse.ArgumentParser) -> None:
-    """Declare the actions of `resift graph`."""
-    parser.epilog = GRAPH_EXAMPLES
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    build = actions.add_parser("build", help="build a pack from a folder or a file")
-    build.add_argument("source", type=Path, metavar="SOURCE", help="folder or file to read")
-    build.add_argument("-o", "--output", type=Path, required=True, metavar="PACK", help="the pack to write")
-    build.add_argument("--embedder", default=None, metavar="MODEL", help="embedding model of the pack")
-    add_json(build, "the report")
-    info = actions.add_parser("info", help="show counts, embedder and the most linked articles")
-    info.add_argument("pack", type=Path, metavar="PACK", help="the pack to inspect")
-    add_json(info)
-
-
 def run_graph(args: argparse.Namespace) -> int:
     """Build or describe a pack; exit code 1 if some files could not be read."""
     return _build_pack(args) if args.action == "build" else _print_pack(args)
@@ -240,8 +223,7 @@ def _print_pack(args: argparse.Namespace) -> int:
     facts = {name: getattr(info, name) for name in names}
     if args.json:
         linked = [{"title": title, "links": links} for title, links in info.most_linked]
-        print_json({"pack": str(args.pack), **facts, "most_linked": linked, "meta": dict(info.meta)})
-        return 0
+        return print_json({"pack": str(args.pack), **facts, "most_linked": linked, "meta": dict(info.meta)})
     print_table(("property", "value"), [(name, str(value)) for name, value in facts.items()])
     if info.most_linked:
         print_text()

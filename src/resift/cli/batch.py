@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resift.cli.arguments import add_count, add_json, add_text_keys, non_negative_int, positive_int, price
+from resift.cli.arguments import JSON, TEXT_KEYS, Command, Option, non_negative_int, positive_int, price
 from resift.cli.terminal import Progress, count, print_error, print_json, print_text, wrap
 from resift.errors import InputError, shell_path
 
@@ -16,7 +15,8 @@ if TYPE_CHECKING:
     from resift.batch.job import BatchEngine, BatchProgress, BatchReport, EngineName
     from resift.batch.shards import BatchWork
 
-EXAMPLES = """\
+BATCH = Command(
+    """\
 INPUT is Parquet or JSONL: files, folders, patterns, or anything that fsspec can open. OUT gets Parquet
 shards, failed.parquet with the rows that failed and why, and finally manifest.json. After any interruption
 run the same command again: it continues and writes the same bytes.
@@ -33,48 +33,29 @@ examples:
   resift batch index corpus.jsonl -o chunks/ --store corpus.db
   resift batch index corpus/ -o chunks/ --store postgres.yaml --workers 4
   resift batch eval questions.jsonl -o answers/ --pipeline mine.yaml
-"""
-
-KINDS = ("rerank", "embed", "index", "eval", "record")
-
-
-def configure_batch(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of `resift batch`."""
-    parser.epilog = EXAMPLES
-    parser.add_argument("kind", choices=KINDS, help="what to do with each row")
-    parser.add_argument("inputs", nargs="+", metavar="INPUT", help="Parquet or JSONL")
-    parser.add_argument("-o", "--out", type=Path, required=True, metavar="OUT", help="the folder to write")
-    parser.add_argument(
-        "--engine", choices=("local", "ray"), default="local", help="where to run (default: local)"
-    )
-    parser.add_argument(
-        "--address", metavar="ADDRESS", help="ray: the cluster (default: RAY_ADDRESS, or a new local one)"
-    )
-    parser.add_argument(
-        "--workers", type=positive_int, metavar="N", help="processes or actors (default: cores)"
-    )
-    add_count(parser, "--shard-rows", 1000, "rows per shard")
-    parser.add_argument(
-        "--max-failed",
-        "--most-failed",
-        type=non_negative_int,
-        default=1000,
-        metavar="N",
-        help="stop after this many failed rows (default: 1000)",
-    )
-    parser.add_argument("--model", metavar="ID", help="an allowed model (default: the default model)")
-    parser.add_argument("-k", type=positive_int, metavar="K", help="rerank, eval: keep the best K")
-    add_text_keys(parser)
-    parser.add_argument(
-        "--store",
-        type=Path,
-        metavar="FILE",
-        help="index: load the chunks into this index, or into the store of this pipeline file (YAML)",
-    )
-    parser.add_argument("--pipeline", metavar="FILE", help="eval, record: the pipeline file")
-    add_count(parser, "--depth", 20, "record: rerank depth")
-    parser.add_argument("--price", type=price, metavar="P", help="price of an hour, to estimate the cost")
-    add_json(parser, "the summary")
+""",
+    [
+        Option("kind", "what to do with each row", choices=("rerank", "embed", "index", "eval", "record")),
+        Option("inputs INPUT...", "Parquet or JSONL"),
+        Option("-o --out OUT", "the folder to write", required=True),
+        Option("--engine", "where to run", None, "local", ("local", "ray")),
+        Option("--address ADDRESS", "ray: the cluster (default: RAY_ADDRESS, or a new local one)"),
+        Option("--workers N", "processes or actors (default: cores)", positive_int),
+        Option("--shard-rows N", "rows per shard", positive_int, 1000),
+        Option("--max-failed --most-failed N", "stop after this many failed rows", non_negative_int, 1000),
+        Option("--model ID", "an allowed model (default: the default model)"),
+        Option("-k K", "rerank, eval: keep the best K", positive_int),
+        TEXT_KEYS,
+        Option(
+            "--store FILE",
+            "index: load the chunks into this index, or into the store of this pipeline file (YAML)",
+        ),
+        Option("--pipeline FILE", "eval, record: the pipeline file"),
+        Option("--depth N", "record: rerank depth", positive_int, 20),
+        Option("--price P", "price of an hour, to estimate the cost", price),
+        JSON._replace(help="write the summary as JSON"),
+    ],
+)
 
 
 def run_batch(args: argparse.Namespace) -> int:
@@ -149,11 +130,11 @@ def _create_work(args: argparse.Namespace) -> BatchWork:
     if args.kind in ("eval", "record"):
         if not args.pipeline:
             raise InputError(f"{args.kind} needs --pipeline FILE: the pipeline to run.")
-        pipeline = str(Path(args.pipeline).absolute())  # workers may run in another folder
+        pipeline = str(args.pipeline.absolute())  # workers may run in another folder
         if args.kind == "record":
             return batch.RecordWork(pipeline=pipeline, depth=args.depth)
         return batch.EvaluateWork(pipeline=pipeline, k=args.k or 100)
-    options = {"text_keys": args.text_key, **({"model": args.model} if args.model else {})}
+    options = {"text_keys": args.text_key or None, **({"model": args.model} if args.model else {})}
     if args.kind == "rerank":
         return batch.RerankWork(k=args.k, **options)
     return batch.EmbedWork(**options) if args.kind == "embed" else batch.IndexWork(**options)

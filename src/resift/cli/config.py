@@ -8,43 +8,36 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resift.cli.arguments import add_json
+from resift.cli.arguments import JSON, Command, Option
 from resift.cli.terminal import count, print_json, print_note, print_table, print_text, style
 from resift.errors import ConfigError, InputError, shell_path
 
 if TYPE_CHECKING:
     from resift.config.settings import Settings
 
-EXAMPLES = """\
+_FILE = Option("file FILE", "the pipeline file (YAML)")
+
+CONFIG = Command(
+    """\
 examples:
   resift config init -o pipeline.yaml   the default pipeline as a commented file
   resift config check pipeline.yaml     all mistakes with their lines, or OK
   resift config show pipeline.yaml      the file with all defaults filled in
   resift config reference               all keys, as Markdown
-"""
-
-
-def configure_config(parser: argparse.ArgumentParser) -> None:
-    """Declare the actions of `resift config`."""
-    parser.epilog = EXAMPLES
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    for name, summary in (
-        ("check", "find all mistakes in a file"),
-        ("show", "print a file with all defaults"),
-    ):
-        sub = actions.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
-        sub.add_argument("file", type=Path, metavar="FILE", help="the pipeline file (YAML)")
-        add_json(sub)
-    init = actions.add_parser(
-        "init",
-        help="write the default pipeline as a file",
-        description="Write the default pipeline as a commented file, to stdout or to -o FILE.",
-    )
-    init.add_argument(
-        "--store", default="docs.db", metavar="FILE", help="the index to search (default: docs.db)"
-    )
-    init.add_argument("-o", "--output", type=Path, metavar="FILE", help="write here; never overwrites a file")
-    actions.add_parser("reference", help="print the reference of all keys as Markdown")
+""",
+    actions={
+        "check": ("find all mistakes in a file", (_FILE, JSON)),
+        "show": ("print a file with all defaults", (_FILE, JSON)),
+        "init": (
+            "write the default pipeline as a file",
+            (
+                Option("--store FILE", "the index to search", str, "docs.db"),
+                Option("-o --output FILE", "write here; never overwrites a file (default: stdout)"),
+            ),
+        ),
+        "reference": ("print the reference of all keys as Markdown", ()),
+    },
+)
 
 
 def run_config(args: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from resift.cli.arguments import add_json
+from resift.cli.arguments import JSON, Command, Option
 from resift.cli.terminal import (
     Progress,
     bar,
@@ -19,12 +19,14 @@ from resift.cli.terminal import (
     width,
     wrap,
 )
+from resift.demo import EXAMPLE_QUESTION
 from resift.text.snippets import clip
 
 if TYPE_CHECKING:
     from resift.demo import DemoResult
 
-EXAMPLES = """\
+DEMO = Command(
+    """\
 Indexes 231 short passages of a fictional trust that maintains a lighthouse (handbook, wiki, tickets, chat),
 runs 60 judged queries full of traps, and shows how one of the rankings came about. Everything is computed on
 this machine in a temporary folder, without API keys or downloads.
@@ -34,22 +36,13 @@ examples:
   resift demo --question "what must not be used to clean the lens?"
   resift demo --page demo.html
   resift demo --json
-"""
-
-
-def configure_demo(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of `resift demo`."""
-    from resift.demo import EXAMPLE_QUESTION
-
-    parser.epilog = EXAMPLES
-    parser.add_argument(
-        "--question",
-        default=EXAMPLE_QUESTION,
-        metavar="TEXT",
-        help=f"question to show (default: {EXAMPLE_QUESTION})",
-    )
-    parser.add_argument("--page", metavar="FILE", help="also write the rank flow as a .html or .svg file")
-    add_json(parser, "the numbers and the ranking")
+""",
+    [
+        Option("--question TEXT", "question to show", default=EXAMPLE_QUESTION),
+        Option("--page FILE", "also write the rank flow as a .html or .svg file"),
+        JSON._replace(help="write the numbers and the ranking as JSON"),
+    ],
+)
 
 
 def run_demo(args: argparse.Namespace) -> int:
@@ -69,7 +62,7 @@ def run_demo(args: argparse.Namespace) -> int:
     if args.page:
         result.ranking.explain(query=result.question).save(args.page)
     if args.json:
-        print_json(
+        return print_json(
             {
                 "passages": result.passages,
                 "questions": len(result.questions),
@@ -84,7 +77,6 @@ def run_demo(args: argparse.Namespace) -> int:
                 "ranking": result.ranking.to_dict(),
             }
         )
-        return 0
     if result.missing:
         print_error(f"Keyword search only, without reranking. {result.missing}")
     print_text(style(clip(result.question, width()), "bold"))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from resift import __version__
-from resift.cli.arguments import add_json
+from resift.cli.arguments import JSON, Command, Option
 from resift.cli.terminal import count, print_json, print_text, style, width, wrap
 from resift.errors import InputError, did_you_mean, install_command, shell_path
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 State = Literal["ok", "absent", "broken"]
 
-EXAMPLES = """\
+DOCTOR = Command(
+    """\
 Nothing is downloaded and nothing is changed. The exit code is 1 if something is broken, or if an EXTRA that
 you name is not installed.
 
@@ -34,7 +35,14 @@ examples:
   resift doctor --json
   resift doctor --store docs.db
   resift doctor --models
-"""
+""",
+    [
+        Option("extras [EXTRA...]", "required extras, for example local"),
+        Option("--models", "check the scores of all models, too"),
+        Option("--store FILE", "check this index instead"),
+        JSON._replace(help="write the findings as JSON"),
+    ],
+)
 
 _HEADINGS = {"extra": "extras", "model": "models", "self-test": "self-test", "store": "store"}
 _MARKS = {"ok": ("✓", "green"), "absent": ("·", "dim"), "broken": ("✕", "red")}
@@ -58,15 +66,6 @@ class Finding:
     state: State
     message: str
     fix: str = ""
-
-
-def configure_doctor(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of `resift doctor`."""
-    parser.epilog = EXAMPLES
-    parser.add_argument("extras", nargs="*", metavar="EXTRA", help="required extras, for example local")
-    parser.add_argument("--models", action="store_true", help="check the scores of all models, too")
-    parser.add_argument("--store", type=Path, metavar="FILE", help="check this index instead")
-    add_json(parser, "the findings")
 
 
 def run_doctor(args: argparse.Namespace) -> int:

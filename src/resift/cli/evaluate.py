@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resift.cli.arguments import add_json, add_repeated
+from resift.cli.arguments import JSON, Command, Option
 from resift.cli.fuse import list_names
 from resift.cli.terminal import Progress, print_json, print_note, print_table, print_text, style, width, wrap
 from resift.errors import DataFormatError, InputError
@@ -27,7 +27,22 @@ if TYPE_CHECKING:
     from resift.evaluation.readers import Collection
     from resift.evaluation.runner import Outcome
 
-EVAL_EXAMPLES = """\
+_DATA_OPTIONS = (
+    Option("--split SPLIT", "which qrels/<split>.tsv", default="test"),
+    Option("--qrels FILE", "measure TREC run files"),
+    Option("--measures LIST", "measures, separated by commas (default: nDCG@10,AP,RR,R@100,P@10)"),
+    Option(
+        "--complete",
+        "count judged queries that a run file lacks as 0 (trec_eval -c) instead of skipping them",
+    ),
+    Option("--cache DIR", "folder for indexes and results"),
+    Option("--fresh", "ignore results of earlier runs"),
+    Option("--report FILE", "write a report as HTML"),
+    JSON,
+)
+
+EVAL = Command(
+    """\
 DATA is a BEIR folder: corpus.jsonl, queries.jsonl, qrels/<split>.tsv. A pipeline is a YAML file or one of
 bm25, dense, rrf, linear, cross-encoder, late-interaction, default. `default:approximate` uses bit codes for
 vector search, like a large index; `default:exact` compares all vectors. In a file, a store with
@@ -39,9 +54,17 @@ examples:
   resift eval data/scifact --pipeline default --pipeline mine.yaml --report report.html
   resift eval data/scifact --pipeline default:exact --pipeline default:approximate
   resift eval --qrels qrels.txt bm25.run fused.run --per-query
-"""
+""",
+    [
+        Option("data [DATA...]", "a BEIR folder; with --qrels: TREC run files"),
+        Option("--pipeline NAME|FILE...", "what to evaluate; may be repeated"),
+        *_DATA_OPTIONS,
+        Option("--per-query", "show the values of every query"),
+    ],
+)
 
-COMPARE_EXAMPLES = """\
+COMPARE = Command(
+    """\
 Compares every pipeline with the first one. p comes from a paired randomization test with Holm's correction
 for multiple tests. The interval is the 95 % bootstrap interval of the mean difference.
 
@@ -49,9 +72,16 @@ examples:
   resift compare data/scifact rrf default
   resift compare data/scifact old.yaml new.yaml --report report.html
   resift compare --qrels qrels.txt bm25.run fused.run
-"""
+""",
+    [
+        Option("data DATA...", "a BEIR folder and two or more pipelines; with --qrels: run files"),
+        *_DATA_OPTIONS,
+        Option("--moved N", "show the N queries with the largest changes", int, 5),
+    ],
+)
 
-BENCH_EXAMPLES = """\
+BENCH = Command(
+    """\
 The benchmarks, and the environments of the libraries that they compare with, are in the source checkout, not
 in the installed package. Run this command inside a checkout, or name one.
 
@@ -59,7 +89,14 @@ examples:
   resift bench --quick
   resift bench fusion stores
   resift bench --checkout ~/src/resift
-"""
+""",
+    [
+        Option("names [NAME...]", "benchmarks to run (default: all)"),
+        Option("--quick", "a short test run of each; nothing is written"),
+        Option("--summary", "only write benchmarks/RESULTS.md"),
+        Option("--checkout DIR", "the source checkout"),
+    ],
+)
 
 
 @dataclass(frozen=True)
@@ -73,50 +110,6 @@ class Measurements:
     models: tuple[str, ...] = ()
 
 
-def configure_eval(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of `resift eval`."""
-    parser.epilog = EVAL_EXAMPLES
-    parser.add_argument("data", nargs="*", metavar="DATA", help="a BEIR folder; with --qrels: TREC run files")
-    add_repeated(parser, "--pipeline", "NAME|FILE", "what to evaluate; may be repeated")
-    _add_data_options(parser)
-    parser.add_argument("--per-query", action="store_true", help="show the values of every query")
-
-
-def configure_compare(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of `resift compare`."""
-    parser.epilog = COMPARE_EXAMPLES
-    parser.add_argument(
-        "data",
-        nargs="+",
-        metavar="DATA",
-        help="a BEIR folder and two or more pipelines; with --qrels: run files",
-    )
-    _add_data_options(parser)
-    parser.add_argument(
-        "--moved", type=int, default=5, metavar="N", help="show the N queries with the largest changes"
-    )
-
-
-def _add_data_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--split", default="test", help="which qrels/<split>.tsv (default: test)")
-    parser.add_argument("--qrels", type=Path, default=None, metavar="FILE", help="measure TREC run files")
-    parser.add_argument(
-        "--measures",
-        default=None,
-        metavar="LIST",
-        help="measures, separated by commas (default: nDCG@10,AP,RR,R@100,P@10)",
-    )
-    parser.add_argument(
-        "--complete",
-        action="store_true",
-        help="count judged queries that a run file lacks as 0 (trec_eval -c) instead of skipping them",
-    )
-    parser.add_argument("--cache", type=Path, metavar="DIR", help="folder for indexes and results")
-    parser.add_argument("--fresh", action="store_true", help="ignore results of earlier runs")
-    parser.add_argument("--report", type=Path, metavar="FILE", help="write a report as HTML")
-    add_json(parser)
-
-
 def run_eval(args: argparse.Namespace) -> int:
     """Evaluate and show the results; exit code 0 unless an input is broken."""
     measured = _measure(args, args.pipeline)
@@ -125,8 +118,7 @@ def run_eval(args: argparse.Namespace) -> int:
         _write_report(args, measured)
     if args.json:
         results = [_outcome_data(each, args) for each in outcomes]
-        print_json({"data": measured.title, "judged": len(measured.qrels), "results": results})
-        return 0
+        return print_json({"data": measured.title, "judged": len(measured.qrels), "results": results})
     measures = list(outcomes[0].quality.per_query)
     _print_means(outcomes, measures, complete=args.complete)
     for measure in measures if args.per_query else ():
@@ -197,7 +189,7 @@ def run_compare(args: argparse.Namespace) -> int:
     if args.report:
         _write_report(args, measured)
     if args.json:
-        print_json(
+        return print_json(
             {
                 "data": measured.title,
                 "base": base.name,
@@ -205,7 +197,6 @@ def run_compare(args: argparse.Namespace) -> int:
                 "moved": {name: [asdict(query) for query in queries] for name, queries in changes.items()},
             }
         )
-        return 0
     for i, (name, queries) in enumerate(changes.items()):
         if i:
             print_text()
@@ -246,7 +237,12 @@ def _print_changes(changes: list[MovedQuery], texts: dict[str, str]) -> None:
         for document in change.documents[:3]:
             ranks = f"{document.before or 'absent'} → {document.after or 'absent'}"
             reason = f" because {document.why}" if document.why else ""
-            print_text(wrap(f"{document.id} (grade {document.grade}): {ranks}{reason}", indent="    "))
+            print_text(
+                wrap(
+                    f"{document.title or document.id} (grade {document.grade}): {ranks}{reason}",
+                    indent="    ",
+                )
+            )
 
 
 def _measure(args: argparse.Namespace, pipelines: list[str]) -> Measurements:
@@ -370,15 +366,6 @@ def _write_report(args: argparse.Namespace, measured: Measurements) -> None:
 
 def _note(text: str) -> None:
     print_note(f"resift: {text}")
-
-
-def configure_bench(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of `resift bench`."""
-    parser.epilog = BENCH_EXAMPLES
-    parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks to run (default: all)")
-    parser.add_argument("--quick", action="store_true", help="a short test run of each; nothing is written")
-    parser.add_argument("--summary", action="store_true", help="only write benchmarks/RESULTS.md")
-    parser.add_argument("--checkout", type=Path, default=None, metavar="DIR", help="the source checkout")
 
 
 def run_bench(args: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resift.cli.arguments import Suggestions, add_json, positive_int
+from resift.cli.arguments import JSON, Command, Option, Suggestions, positive_int
 from resift.cli.terminal import bar, in_pipe, print_json, print_table, print_text, print_tsv
 from resift.errors import DataFormatError, InputError
 from resift.plugins import FUSION, available_fusions, load_plugin
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from resift.evaluation.readers import Retrieved
     from resift.types import Ranking
 
-EXAMPLES = """\
+FUSE = Command(
+    """\
 A file is JSONL (one candidate per line, best first: {"id": …, "text": …, "score": …}, or just an id as a
 string), a TREC run (qid Q0 docid rank score tag), or the JSON response of a search engine. Run files are
 fused per query. In a pipe each line has rank, score, id, ranks in the lists, and text.
@@ -30,48 +31,36 @@ examples:
   resift fuse bm25.run dense.run --method rrf --json > fused.jsonl
   resift fuse bm25.run dense.run --trec > fused.run
   resift fuse bm25.jsonl dense.jsonl --compare
-"""
-
-
-def configure_fuse(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of `resift fuse`."""
-    parser.epilog = EXAMPLES
-    parser.add_argument("files", nargs="+", metavar="FILE", help="a ranked list: JSONL, or a TREC run file")
-    parser.add_argument(
-        "-k", type=positive_int, default=None, help="keep the best K (default: 10 on a terminal, else all)"
-    )
-    parser.add_argument(
-        "--method",
-        default="rrf",
-        metavar="NAME",
-        choices=Suggestions(available_fusions),
-        help="fusion method (default: rrf)",
-    )
-    parser.add_argument("--k-param", type=float, default=None, help="the constant of rrf (default: 60)")
-    parser.add_argument("--weights", default=None, help="one weight per file, for example 0.7,0.3")
-    parser.add_argument(
-        "--normalize",
-        metavar="NAME",
-        choices=Suggestions(lambda: _option_choices("linear", "normalize")),
-        help="for score fusion: min-max, z-score, rank or none",
-    )
-    parser.add_argument(
-        "--dialect",
-        metavar="ENGINE",
-        choices=Suggestions(lambda: _option_choices("rrf", "dialect")),
-        help="fuse like this engine, for example langchain",
-    )
-    parser.add_argument("--compare", action="store_true", help="compare the orders of different engines")
-    parser.add_argument("--trec", action="store_true", help="write a TREC run file")
-    add_json(parser, "one line per query")
+""",
+    [
+        Option("files FILE...", "a ranked list: JSONL, or a TREC run file"),
+        Option("-k K", "keep the best K (default: 10 on a terminal, else all)", positive_int),
+        Option("--method NAME", "fusion method", None, "rrf", Suggestions(available_fusions)),
+        Option("--k-param K", "the constant of rrf (default: 60)", float),
+        Option("--weights WEIGHTS", "one weight per file, for example 0.7,0.3"),
+        Option(
+            "--normalize NAME",
+            "for score fusion: min-max, z-score, rank or none",
+            choices=Suggestions(lambda: _option_choices("linear", "normalize")),
+        ),
+        Option(
+            "--dialect ENGINE",
+            "fuse like this engine, for example langchain",
+            choices=Suggestions(lambda: _option_choices("rrf", "dialect")),
+        ),
+        Option("--compare", "compare the orders of different engines"),
+        Option("--trec", "write a TREC run file"),
+        JSON._replace(help="write one line per query as JSON"),
+    ],
+)
 
 
 def run_fuse(args: argparse.Namespace) -> int:
     """Read the files, fuse per query, write the result."""
     from resift.ranking.fusion import fuse
 
-    files = [read_ranked_file(Path(file)) for file in args.files]
-    names = list_names([Path(file).stem for file in args.files])
+    files = [read_ranked_file(file) for file in args.files]
+    names = list_names([file.stem for file in args.files])
     options = _fusion_options(args)
     for_programs = args.trec or args.json or in_pipe()
     k = args.k if args.k is not None or for_programs else 10

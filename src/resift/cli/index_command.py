@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from resift.cli.arguments import add_json, add_repeated, add_store, add_text_keys
+from resift.cli.arguments import JSON, STORE_FILE, TEXT_KEYS, Command, Option
 from resift.cli.terminal import (
     Progress,
     count,
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from resift.stores.sqlite import SQLiteStore
 
 
-EXAMPLES = """\
+INDEX = Command(
+    """\
 Reads source code and other text, Markdown, HTML, JSON, JSONL, CSV, YAML, TOML, XML, PDF, Word, Excel,
 PowerPoint, notebooks, e-mail, e-books, and .gz files of these (extra: files). Unchanged files are skipped,
 changed files are replaced. A run that was stopped continues when started again. JSONL and CSV rows with an id
@@ -42,54 +43,44 @@ examples:
   resift index corpus.jsonl --store corpus.db --text-only
   resift index --upgrade --store old.db
   resift index docs/ --store docs.db --prune --watch
-"""
+""",
+    [
+        Option("paths [PATH...]", "files and folders to index"),
+        STORE_FILE,
+        Option("--embedder MODEL", "embedding model of a new index"),
+        Option("--language NAME", "stemming of a new index: auto (default), german, none"),
+        Option("--text-only", "keyword index only: no model, no vectors"),
+        Option("--include GLOB...", "only these files of folders"),
+        Option("--exclude GLOB...", "not these files"),
+        Option("--no-gitignore", "also read files ignored by .gitignore"),
+        Option("--chunk-size WORDS", "words per chunk", int, 200),
+        Option("--overlap WORDS", "words shared by adjacent chunks", int, 40),
+        Option(
+            "--row-ids", "ids of rows: their own, or with the path of the file", None, "own", ("own", "path")
+        ),
+        TEXT_KEYS,
+        Option("--prune", "remove files that no longer exist"),
+        Option("--yes", "let --prune remove more than half of the files"),
+        Option("--upgrade", "first upgrade an index of an older Resift"),
+        Option("--watch", "keep indexing changes until Ctrl-C"),
+        Option("-v --verbose", "list all skipped files"),
+        JSON._replace(help="write the report as JSON"),
+    ],
+)
 
-STORE_EXAMPLES = """\
+STORE = Command(
+    """\
 examples:
   resift store optimize docs.db          merge the keyword index of a file
   resift store optimize pipeline.yaml    build the vector index of each of its stores
-"""
-
-
-def configure_index(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of `resift index`."""
-    parser.epilog = EXAMPLES
-    parser.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="files and folders to index")
-    add_store(parser)
-    parser.add_argument("--embedder", default=None, metavar="MODEL", help="embedding model of a new index")
-    parser.add_argument(
-        "--language",
-        default=None,
-        metavar="NAME",
-        help="stemming of a new index: auto (default), german, none",
-    )
-    parser.add_argument("--text-only", action="store_true", help="keyword index only: no model, no vectors")
-    add_repeated(parser, "--include", "GLOB", "only these files of folders")
-    add_repeated(parser, "--exclude", "GLOB", "not these files")
-    parser.add_argument("--no-gitignore", action="store_true", help="also read files ignored by .gitignore")
-    parser.add_argument(
-        "--chunk-size", type=int, default=200, metavar="WORDS", help="words per chunk (default: 200)"
-    )
-    parser.add_argument(
-        "--overlap",
-        type=int,
-        default=40,
-        metavar="WORDS",
-        help="words shared by adjacent chunks (default: 40)",
-    )
-    parser.add_argument(
-        "--row-ids",
-        choices=("own", "path"),
-        default="own",
-        help="ids of rows: their own (default), or prefixed with the path of the file",
-    )
-    add_text_keys(parser)
-    parser.add_argument("--prune", action="store_true", help="remove files that no longer exist")
-    parser.add_argument("--yes", action="store_true", help="let --prune remove more than half of the files")
-    parser.add_argument("--upgrade", action="store_true", help="first upgrade an index of an older Resift")
-    parser.add_argument("--watch", action="store_true", help="keep indexing changes until Ctrl-C")
-    parser.add_argument("-v", "--verbose", action="store_true", help="list all skipped files")
-    add_json(parser, "the report")
+""",
+    actions={
+        "optimize optimise": (
+            "build or rebuild the search indexes of stores",
+            [Option("file FILE", "an index, or a pipeline file (YAML)")],
+        )
+    },
+)
 
 
 def run_index(args: argparse.Namespace) -> int:
@@ -170,7 +161,7 @@ async def _index(store: SQLiteStore, args: argparse.Namespace) -> IndexReport:
             size=ChunkSize(args.chunk_size, args.overlap),
             file_filter=_file_filter(args),
             row_ids=args.row_ids,
-            text_keys=args.text_key,
+            text_keys=args.text_key or None,
             prune=args.prune,
             prune_all=args.yes,
             progress=show_progress,
@@ -259,19 +250,6 @@ def _print_report(report: IndexReport, args: argparse.Namespace, seconds: float)
 
 def _show_path(path: Path) -> str:
     return str(path).encode("utf-8", "backslashreplace").decode()
-
-
-def configure_store(parser: argparse.ArgumentParser) -> None:
-    """Declare the actions of `resift store`."""
-    parser.epilog = STORE_EXAMPLES
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    optimize = actions.add_parser(
-        "optimize",
-        aliases=["optimise"],
-        help="build or rebuild the search indexes",
-        description="Build or rebuild the search indexes of stores.",
-    )
-    optimize.add_argument("file", type=Path, metavar="FILE", help="an index, or a pipeline file (YAML)")
 
 
 def run_store(args: argparse.Namespace) -> int:

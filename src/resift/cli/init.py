@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from resift.cli.arguments import Command, Option
 from resift.cli.terminal import print_note, print_text
 from resift.errors import InputError, shell_path
 from resift.types import JsonMapping, JsonObject
 
-EXAMPLES = """\
+INIT = Command(
+    """\
 It asks three questions: what to search, which table, and which columns have the text. Options answer them in
 advance; without a terminal nothing is asked. Nothing is written unless the store opens.
 
@@ -27,7 +29,16 @@ examples:
   resift init --store postgresql://reader@localhost/library --table articles
   resift init --store http://localhost:9200 --table docs         an index of Elasticsearch or OpenSearch
   resift init --store handbook/                                  a folder of documents
-"""
+""",
+    [
+        Option("--store WHERE", "a database file, a folder, a connection string or a URL"),
+        Option("--table NAME", "the table, collection or index"),
+        Option("--text NAMES", "the columns with the text, the most important first: title,body"),
+        Option("--id NAME", "the column with the id (default: the primary key)"),
+        Option("-o --output FILE", "write this file", default=Path("pipeline.yaml")),
+        Option("--force", "replace the file if it exists"),
+    ],
+)
 _PASSWORD = re.compile(r"(://[^/@\s:]*):([^/@\s$][^/@\s]*)@")
 
 
@@ -41,24 +52,6 @@ class Source:
     table_key: str = "table"
     tables: list[str] = field(default_factory=list)
     path_key: str = ""
-
-
-def configure_init(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of `resift init`."""
-    parser.epilog = EXAMPLES
-    parser.add_argument(
-        "--store", metavar="WHERE", help="a database file, a folder, a connection string or a URL"
-    )
-    parser.add_argument("--table", metavar="NAME", help="the table, collection or index")
-    parser.add_argument(
-        "--text", metavar="NAMES", help="the columns with the text, the most important first: title,body"
-    )
-    parser.add_argument("--id", metavar="NAME", help="the column with the id (default: the primary key)")
-    parser.add_argument(
-        "-o", "--output", type=Path, default=Path("pipeline.yaml"), metavar="FILE",
-        help="write this file (default: pipeline.yaml)",
-    )  # fmt: skip
-    parser.add_argument("--force", action="store_true", help="replace the file if it exists")
 
 
 def run_init(args: argparse.Namespace) -> int:

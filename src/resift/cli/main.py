@@ -16,10 +16,10 @@ import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from resift import __version__
+from resift.cli.arguments import Command, Option
 from resift.errors import ResiftError, did_you_mean
 
 COMMANDS = {
@@ -55,7 +55,7 @@ _MODULES = {
     "explain": "search", "graph": "ask", "index": "index_command", "mcp": "serve", "record": "tune",
     "store": "index_command",
 }  # fmt: skip
-"""Modules of commands that share one; all others have their own. Each has `configure_X` and `run_X`."""
+"""Modules of commands that share one; all others have their own. Each has a table `X` and `run_x`."""
 
 GROUPS = {
     "start here": ("demo", "init", "doctor"),
@@ -72,12 +72,6 @@ _REMOVED = {"sbom": "Every release has its SBOM as a file: resift-VERSION.cdx.js
 _SYNONYMS_OF_K = ("--limit", "--top", "--top-k", "--count", "-n")
 _PYTHON_FLAG = re.compile(r"\b([a-z]+(?:_[a-z]+)*)=True\b(?:, --[a-z-]+)?")
 _PYTHON_CALL = re.compile(r"\ballow_local\b")
-
-_COMPLETE_FILES = {
-    "bash": "_shtab_compgen_files",
-    "zsh": "_files",
-    "fish": "(__fish_complete_path (commandline -ct))",
-}
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 
@@ -115,7 +109,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_OK
     except OSError as exc:
-        return _print_error(f"{exc.filename or 'I/O'}: {exc.strerror or exc}")
+        reasons = {
+            FileNotFoundError: "no such file or folder",
+            IsADirectoryError: "this is a folder; name a file",
+        }
+        reason = reasons.get(type(exc)) or exc.strerror or exc
+        return _print_error(f"{exc.filename or 'I/O'}: {reason}")
     return code
 
 
@@ -154,20 +153,13 @@ def build_parser(only: str | None = None, *, for_completion: bool = False) -> ar
         sub = commands.add_parser(name, help=summary, description=description, formatter_class=_HelpFormatter)
         if only in (None, name):
             module = importlib.import_module(f"resift.cli.{_MODULES.get(name, name)}")
-            getattr(module, f"configure_{name}")(sub)
+            getattr(module, name.upper()).configure(sub)
             sub.set_defaults(run=getattr(module, f"run_{name}"), command_parser=sub)
     return parser
 
 
 class _Parser(argparse.ArgumentParser):
     """Reports wrong usage in one line, like every other error."""
-
-    def add_argument(self, *names: str, **options: Any) -> argparse.Action:
-        """Declare an argument; shtab completes those that are paths with file names."""
-        action = super().add_argument(*names, **options)
-        if options.get("type") is Path or options.get("metavar") in ("FILE", "DATA"):
-            action.complete = _COMPLETE_FILES  # type: ignore[attr-defined]  # the interface of shtab
-        return action
 
     def error(self, message: str) -> NoReturn:
         _print_error(f"{message}. See: {self.prog} --help")
@@ -282,18 +274,15 @@ if __name__ == "__main__":
     sys.exit(main())
 
 
-EXAMPLES = """\
+COMPLETION = Command(
+    """\
 examples:
   resift completion bash > ~/.local/share/bash-completion/completions/resift
   resift completion zsh > "${fpath[1]}/_resift"
   resift completion fish > ~/.config/fish/completions/resift.fish
-"""
-
-
-def configure_completion(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of `resift completion`."""
-    parser.epilog = EXAMPLES
-    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
+""",
+    [Option("shell", "the shell", choices=("bash", "zsh", "fish"))],
+)
 
 
 def run_completion(args: argparse.Namespace) -> int:

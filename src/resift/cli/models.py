@@ -8,10 +8,9 @@ import sys
 import time
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resift.cli.arguments import add_count, add_json, positive_int
+from resift.cli.arguments import JSON, Command, Option, positive_int
 from resift.cli.terminal import Progress, count, print_json, print_note, print_table, print_text, style, wrap
 from resift.errors import ModelError, ModelNotAllowedError
 from resift.types import JsonObject
@@ -24,7 +23,24 @@ if TYPE_CHECKING:
     from resift.models.pinning import AddedModel
     from resift.models.registry import ModelSpec
 
-EXAMPLES = """\
+_LOCK_AND_JSON = (
+    Option(
+        "--lock FILE",
+        "lock file (default: resift-models.lock here if it exists, else in the configuration folder)",
+    ),
+    JSON,
+)
+
+
+def _parse_languages(text: str) -> tuple[str, ...] | str:
+    codes = tuple(code.strip().lower() for code in text.split(","))
+    if not all(code.isalpha() and len(code) in (2, 3) for code in codes):
+        raise argparse.ArgumentTypeError(f"{text} given; write codes such as en,de, or any")
+    return "any" if codes == ("any",) else codes
+
+
+MODELS = Command(
+    """\
 A model loads only if its files are pinned by their sha256: built in, or in the lock file. `add` downloads the
 files of a model, checks that its scores make sense, and pins it. Commit the lock file with your project.
 
@@ -35,49 +51,53 @@ examples:
   resift models list --known
   resift models verify
   resift models bench mine/reranker
-"""
-
-_LOCK_HELP = "lock file (default: resift-models.lock here if it exists, else in the configuration folder)"
-
-
-def configure_models(parser: argparse.ArgumentParser) -> None:
-    """Declare the actions of `resift models`."""
-    parser.epilog = EXAMPLES
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-
-    def add_action(name: str, summary: str) -> argparse.ArgumentParser:
-        sub = actions.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
-        sub.add_argument("--lock", type=Path, metavar="FILE", help=_LOCK_HELP)
-        add_json(sub)
-        return sub
-
-    add = add_action("add", "download, check and pin a model")
-    add.add_argument("source", metavar="MODEL", help="ORG/NAME or ORG/NAME@REVISION of the hub, or a folder")
-    add.add_argument("--name", help="name of the model (default: ORG/NAME, or local/FOLDER)")
-    add.add_argument(
-        "--precision",
-        choices=("auto", "int8", "fp32"),
-        default="auto",
-        help="auto: int8 unless it changes the scores too much (default)",
-    )
-    add.add_argument("--no-probe", action="store_true", help="do not check the scores (random weights)")
-    add.add_argument(
-        "--languages", type=_parse_languages, metavar="CODES", help="en,de or any (default: by the files)"
-    )
-    add.add_argument("--max-length", type=positive_int, metavar="N", help="maximum number of tokens")
-    listing = add_action("list", "list the models that may load")
-    listing.add_argument("--known", action="store_true", help="list published models that `add` knows")
-    show = add_action("show", "show one model and its files")
-    show.add_argument("name", metavar="NAME", help="a pinned, built-in or known model")
-    verify = add_action("verify", "check the files of pinned models against their digests")
-    verify.add_argument("names", nargs="*", metavar="NAME", help="models to check (default: all pinned ones)")
-    remove = add_action("remove", "remove a model from the lock file")
-    remove.add_argument("name", metavar="NAME", help="the pinned model")
-    bench = add_action("bench", "measure the time per pair or text")
-    bench.add_argument("names", nargs="+", metavar="NAME", help="the models")
-    add_count(bench, "--pairs", 20, "pairs or texts per round")
-    add_count(bench, "--tokens", 100, "tokens of each")
-    add_count(bench, "--rounds", 5, "rounds; the fastest and the median count")
+""",
+    actions={
+        "add": (
+            "download, check and pin a model",
+            (
+                *_LOCK_AND_JSON,
+                Option("source MODEL", "ORG/NAME or ORG/NAME@REVISION of the hub, or a folder"),
+                Option("--name NAME", "name of the model (default: ORG/NAME, or local/FOLDER)"),
+                Option(
+                    "--precision",
+                    "auto: int8 unless it changes the scores too much",
+                    default="auto",
+                    choices=("auto", "int8", "fp32"),
+                ),
+                Option("--no-probe", "do not check the scores (random weights)"),
+                Option("--languages CODES", "en,de or any (default: by the files)", _parse_languages),
+                Option("--max-length N", "maximum number of tokens", positive_int),
+            ),
+        ),
+        "list": (
+            "list the models that may load",
+            (*_LOCK_AND_JSON, Option("--known", "list published models that `add` knows")),
+        ),
+        "show": (
+            "show one model and its files",
+            (*_LOCK_AND_JSON, Option("name NAME", "a pinned, built-in or known model")),
+        ),
+        "verify": (
+            "check the files of pinned models against their digests",
+            (*_LOCK_AND_JSON, Option("names [NAME...]", "models to check (default: all pinned ones)")),
+        ),
+        "remove": (
+            "remove a model from the lock file",
+            (*_LOCK_AND_JSON, Option("name NAME", "the pinned model")),
+        ),
+        "bench": (
+            "measure the time per pair or text",
+            (
+                *_LOCK_AND_JSON,
+                Option("names NAME...", "the models"),
+                Option("--pairs N", "pairs or texts per round", positive_int, 20),
+                Option("--tokens N", "tokens of each", positive_int, 100),
+                Option("--rounds N", "rounds; the fastest and the median count", positive_int, 5),
+            ),
+        ),
+    },
+)
 
 
 def run_models(args: argparse.Namespace) -> int:
@@ -94,13 +114,6 @@ def run_models(args: argparse.Namespace) -> int:
     }
     with use_lock(args.lock):
         return actions[args.action](args)
-
-
-def _parse_languages(text: str) -> tuple[str, ...] | str:
-    codes = tuple(code.strip().lower() for code in text.split(","))
-    if not all(code.isalpha() and len(code) in (2, 3) for code in codes):
-        raise argparse.ArgumentTypeError(f"{text} given; write codes such as en,de, or any")
-    return "any" if codes == ("any",) else codes
 
 
 # --- add ---
@@ -127,8 +140,7 @@ def _add(args: argparse.Namespace) -> int:
             progress=show_download,
         )
     if args.json:
-        print_json(_added_json(added))
-        return 0
+        return print_json(_added_json(added))
     print_text(style(added.model.id, "bold"))
     _print_rows(_describe(added.model, added.description) + _describe_checks(added))
     print_text(wrap(f"Pinned in {added.lock}. Use it by name: {_usage(added.model)}"))
@@ -206,8 +218,7 @@ def _list(args: argparse.Namespace) -> int:
     rows = [_list_row(find_spec(id), "lock file", probed[id]) for id in locked_ids()]
     rows += [_list_row(find_spec(id), "built in", True) for id in builtin_ids()]
     if args.json:
-        print_json({"lock": str(lock), "models": rows})
-        return 0
+        return print_json({"lock": str(lock), "models": rows})
     keys = ("id", "kind", "pinned", "precision")
     print_table(["model", *keys[1:]], [[row[key] for key in keys] for row in rows], stretch=0)
     pinned = count(len(probed), "pinned model")
@@ -240,8 +251,7 @@ def _list_known(args: argparse.Namespace) -> int:
             {**msgspec.to_builtins(model), "pinned": model.id in pinned, "add": model.add_command}
             for model in known_models().values()
         ]
-        print_json({"models": rows})
-        return 0
+        return print_json({"models": rows})
     for kind, title in (("cross-encoder", "reranker"), ("bi-encoder", "embedder")):
         table = [
             (model.id, f"{model.parameters_m:g}", model.mteb_retrieval, _join(model.languages))
@@ -286,8 +296,7 @@ def _show(args: argparse.Namespace) -> int:
         }
     )
     if args.json:
-        print_json({**fields, "pinned": True})
-        return 0
+        return print_json({**fields, "pinned": True})
     _print_rows([(key, _join(value)) for key, value in fields.items() if key not in ("files", "weights")])
     print_text()
     for file in spec.files:
@@ -372,8 +381,7 @@ def _bench(args: argparse.Namespace) -> int:
             }
         )
     if args.json:
-        print_json({"threads": usable_cores(), "pairs": args.pairs, "models": results})
-        return 0
+        return print_json({"threads": usable_cores(), "pairs": args.pairs, "models": results})
     threads = count(usable_cores(), "thread")
     print_table(
         ["model", "tokens", "precision", "ms, 1 thread", f"ms, {threads}", "median"],

@@ -4,160 +4,132 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from resift.cli.arguments import add_json
+from resift.cli.arguments import JSON, Command, Option
 from resift.cli.terminal import print_json, print_table, print_text
-from resift.errors import DataFormatError
-from resift.types import JsonObject
+from resift.errors import InputError
+from resift.types import JsonObject, JsonValue
 
-EXAMPLES = """\
+REPORT = Command(
+    """\
 LOG is a file of resift.events.JsonlSink (one JSON object per line), or a log with the lines of LogSink.
 Costs are computed when a call is made, by the price table of that version or by the prices of the pipeline.
 
 examples:
   resift report cost events.jsonl
   resift report cost events.jsonl --json
-"""
+""",
+    [
+        Option("what", "the report", choices=("cost",)),
+        Option("logs LOG...", "files with events"),
+        JSON._replace(help="write the rows and the total as JSON"),
+    ],
+)
 
 _BILLED, _SKIPPED = "provider_billed", "cross_encoder_skipped"
 _LINE = re.compile(rf"\b({_BILLED}|{_SKIPPED}) (.+)$")
 _PAIR = re.compile(r"(\w+)=('(?:[^'\\]|\\.)*'|[^\s]+)")
 
-
-def configure_report(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of `resift report`."""
-    parser.epilog = EXAMPLES
-    parser.add_argument("what", choices=("cost",), help="the report")
-    parser.add_argument("logs", type=Path, nargs="+", metavar="LOG", help="files with events")
-    add_json(parser, "the rows and the total")
+_COUNTS = ("calls", "tokens", "search_units", "unpriced", "estimated", "unchecked")
+_NOTES = {
+    "unpriced": "calls have no known price and are not in the total",
+    "estimated": "calls reported no usage; theirs is an estimate",
+    "unchecked": "calls have a price that no page of the provider confirmed",
+}
 
 
 def run_report(args: argparse.Namespace) -> int:
     """Add up the events and show a row per day, provider and model."""
-    rows: dict[tuple[str, str, str], JsonObject] = {}
-    skipped: dict[str, int] = {}
-    for path in args.logs:
-        for event in _read_events(path):
-            provider = str(event.get("provider", ""))
-            if event["event"] == _SKIPPED:
-                if event.get("reason") == "cost":
-                    skipped[provider] = skipped.get(provider, 0) + 1
-                continue
-            day = str(event.get("time") or "")[:10]
-            row = rows.setdefault(
-                (day, provider, str(event.get("model", ""))),
-                {
-                    "calls": 0,
-                    "tokens": 0,
-                    "search_units": 0,
-                    "costs": [],
-                    "unpriced": 0,
-                    "estimated": 0,
-                    "unchecked": 0,
-                },
-            )
-            row["calls"] += 1
-            row["tokens"] += _number(event.get("tokens"))
-            row["search_units"] += _number(event.get("search_units"))
-            row["estimated"] += event.get("estimated") is True
-            cost = event.get("cost_usd")
-            if cost is None:
-                row["unpriced"] += 1
-            else:
-                row["costs"].append(float(_number(cost)))
-                row["unchecked"] += event.get("price_checked") is False
-    table = [
-        {
-            "day": day,
-            "provider": provider,
-            "model": model,
-            **{name: row[name] for name in ("calls", "tokens", "search_units")},
-            "cost_usd": math.fsum(row["costs"]),
-            **{name: row[name] for name in ("unpriced", "estimated", "unchecked")},
-        }
-        for (day, provider, model), row in sorted(rows.items())
-    ]
-    total = math.fsum(row["cost_usd"] for row in table)
+    rows, skipped = _add_up(event for path in args.logs for event in _read_events(path))
+    total = math.fsum(row["cost_usd"] for row in rows)
     if args.json:
-        print_json({"rows": table, "total_usd": total, "skipped_for_cost": dict(sorted(skipped.items()))})
-        return 0
-    if not table and not skipped:
-        raise DataFormatError(
-            f"No event {_BILLED!r} in {', '.join(map(str, args.logs))}. Pass a file of JsonlSink or LogSink."
+        return print_json(
+            {"rows": rows, "total_usd": total, "skipped_for_cost": dict(sorted(skipped.items()))}
         )
-    if table:
-        headers = ("day", "provider", "model", "calls", "tokens", "searches", "USD")
-        print_table(
-            headers,
-            [
-                (
-                    row["day"] or "–",
-                    row["provider"],
-                    row["model"],
-                    row["calls"],
-                    row["tokens"],
-                    row["search_units"],
-                    f"{row['cost_usd']:.4f}",
-                )
-                for row in table
-            ],
-            stretch=2,
-        )
+    if not rows and not skipped:
+        files = ", ".join(map(str, args.logs))
+        raise InputError(f"No event {_BILLED!r} in {files}. Pass a file of JsonlSink or LogSink.")
+    if rows:
+        keys = ("provider", "model", "calls", "tokens", "search_units")
+        cells = [(row["day"] or "–", *(row[key] for key in keys), f"{row['cost_usd']:.4f}") for row in rows]
+        print_table(("day", *keys[:-1], "searches", "USD"), cells, stretch=2)
         print_text(f"total: ${total:.4f}")
-    for name, meaning in (
-        ("unpriced", "calls have no known price and are not in the total"),
-        ("estimated", "calls reported no usage; theirs is an estimate"),
-        ("unchecked", "calls have a price that no page of the provider confirmed"),
-    ):
-        if count := sum(row[name] for row in table):
-            print_text(f"{count} {meaning}")
-    for provider, count in sorted(skipped.items()):
-        print_text(f"{provider}: skipped {count} times because of a cost limit")
+    for name, meaning in _NOTES.items():
+        if calls := sum(row[name] for row in rows):
+            print_text(f"{calls} {meaning}")
+    for provider, calls in sorted(skipped.items()):
+        print_text(f"{provider}: skipped {calls} times because of a cost limit")
     return 0
 
 
-def _number(value: object) -> float:
+def _add_up(events: Iterator[JsonObject]) -> tuple[list[JsonObject], Counter[str]]:
+    """Return a row per day, provider and model, and the skipped calls per provider."""
+    counts: dict[tuple[str, str, str], Counter[str]] = {}
+    costs: dict[tuple[str, str, str], list[float]] = {}
+    skipped: Counter[str] = Counter()
+    for event in events:
+        provider = str(event.get("provider", ""))
+        if event["event"] == _SKIPPED:
+            skipped[provider] += event.get("reason") == "cost"
+            continue
+        key = (str(event.get("time") or "")[:10], provider, str(event.get("model", "")))
+        cost = event.get("cost_usd")
+        counts.setdefault(key, Counter()).update(
+            calls=1,
+            tokens=int(_number(event.get("tokens"))),
+            search_units=int(_number(event.get("search_units"))),
+            unpriced=int(cost is None),
+            estimated=int(event.get("estimated") is True),
+            unchecked=int(cost is not None and event.get("price_checked") is False),
+        )
+        costs.setdefault(key, []).append(_number(cost))
+    rows = [
+        {
+            **dict(zip(("day", "provider", "model"), key, strict=True)),
+            **{name: counts[key][name] for name in _COUNTS},
+            "cost_usd": math.fsum(costs[key]),
+        }
+        for key in sorted(counts)
+    ]
+    return rows, +skipped
+
+
+def _number(value: JsonValue) -> float:
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0 else 0
 
 
 def _read_events(path: Path) -> Iterator[JsonObject]:
     """Yield the events about cost in a file of JSON lines or of log lines; other lines are skipped."""
-    try:
-        with path.open(encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                if _BILLED not in line and _SKIPPED not in line:
-                    continue
-                event = _parse_json(line) if line.lstrip().startswith("{") else _parse_log(line)
-                if event is not None and event.get("event") in (_BILLED, _SKIPPED):
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            if _BILLED in line or _SKIPPED in line:
+                event = _parse_event(line)
+                if event.get("event") in (_BILLED, _SKIPPED):
                     yield event
-    except IsADirectoryError:
-        raise DataFormatError(f"{path} is a folder; pass a file with events.") from None
 
 
-def _parse_json(line: str) -> JsonObject | None:
-    try:
-        data = json.loads(line)
-    except (ValueError, RecursionError):
-        return None  # the last line of a process that was killed
-    return data if isinstance(data, dict) else None
-
-
-def _parse_log(line: str) -> JsonObject | None:
+def _parse_event(line: str) -> JsonObject:
+    """Return the event in a line; an empty one if the line has none or is cut off."""
+    if line.lstrip().startswith("{"):
+        try:
+            data = json.loads(line)
+        except (ValueError, RecursionError):
+            return {}
+        return data if isinstance(data, dict) else {}
     match = _LINE.search(line.rstrip())
     if match is None:
-        return None
+        return {}
     event: JsonObject = {"event": match[1]}
-    stamp = re.match(r"\d{4}-\d{2}-\d{2}", line)
-    if stamp:
+    if stamp := re.match(r"\d{4}-\d{2}-\d{2}", line):
         event["time"] = stamp[0]
     for name, text in _PAIR.findall(match[2]):
-        try:
+        with contextlib.suppress(ValueError, SyntaxError):
             event[name] = ast.literal_eval(text)
-        except (ValueError, SyntaxError):
-            continue
     return event

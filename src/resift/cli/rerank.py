@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from resift.cli.arguments import (
+    DEADLINE,
+    JSON,
+    SCORES,
+    TEXT_KEYS,
+    Command,
+    Option,
     Suggestions,
-    add_deadline,
-    add_json,
-    add_scores,
-    add_text_keys,
     positive_int,
     score_scale,
 )
@@ -42,7 +44,15 @@ from resift.validation import type_name
 if TYPE_CHECKING:
     from resift.types import Ranking
 
-EXAMPLES = """\
+
+def _cross_encoders() -> list[str]:
+    from resift.models.registry import model_ids
+
+    return model_ids("cross-encoder")
+
+
+RERANK = Command(
+    """\
 FILE has one document per line, or is JSONL (objects with a text and an id), a JSON list, or CSV with a
 header. Without FILE, standard input is read. The text of an object or a row is its title and all other text
 fields, or the fields named by --text-key. PDF, Word, HTML and e-books are split into passages. On a terminal
@@ -59,41 +69,27 @@ examples:
   resift rerank "travel costs" hits.jsonl --scores probability > reranked.jsonl
   curl -s localhost:9200/docs/_search?q=travel | resift rerank "travel costs" --fields title,body
   resift rerank "travel costs" faq.csv --json | resift explain
-"""
+""",
+    [
+        Option("query", "the query"),
+        Option("file [FILE]", "the documents (default, and -: standard input)", str),
+        Option("-k K", "keep the best K (default: all)", positive_int),
+        Option("--model ID", "an allowed cross-encoder", choices=Suggestions(_cross_encoders)),
+        *SCORES,
+        Option("--format", "format of FILE", choices=("lines", "jsonl", "csv")),
+        TEXT_KEYS,
+        Option("--fields NAMES", "like --text-key, with the name of each field in front: title,body"),
+        Option("--id-key KEY", "field with the id (default: id, _id, doc_id)"),
+        DEADLINE,
+        JSON._replace(help="write the full ranking as JSON"),
+    ],
+)
 
 MAX_BYTES = 64 << 20
 _PASSAGE_SUFFIXES = {
     ".html", ".htm", ".xhtml", ".pdf", ".docx", ".docm", ".pptx", ".pptm", ".xlsx", ".xlsm", ".epub", ".eml",
     ".ipynb",
 }  # fmt: skip
-
-
-def configure_rerank(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of `resift rerank`."""
-    parser.epilog = EXAMPLES
-    parser.add_argument("query", help="the query")
-    parser.add_argument(
-        "file", metavar="FILE", nargs="?", help="the documents (default, and -: standard input)"
-    )
-    parser.add_argument("-k", type=positive_int, default=None, help="keep the best K (default: all)")
-    parser.add_argument(
-        "--model", metavar="ID", choices=Suggestions(_cross_encoders), help="an allowed cross-encoder"
-    )
-    add_scores(parser)
-    parser.add_argument("--format", choices=("lines", "jsonl", "csv"), help="format of FILE")
-    add_text_keys(parser)
-    parser.add_argument(
-        "--fields", metavar="NAMES", help="like --text-key, with the name of each field in front: title,body"
-    )
-    parser.add_argument("--id-key", metavar="KEY", help="field with the id (default: id, _id, doc_id)")
-    add_deadline(parser)
-    add_json(parser, "the full ranking")
-
-
-def _cross_encoders() -> list[str]:
-    from resift.models.registry import model_ids
-
-    return model_ids("cross-encoder")
 
 
 def run_rerank(args: argparse.Namespace) -> int:
@@ -136,7 +132,7 @@ def _rerank(args: argparse.Namespace, candidates: list[JsonObject]) -> Ranking:
             model=args.model or DEFAULT_MODEL,
             deadline_s=args.deadline,
             fields=args.fields,
-            text_keys=args.text_key,
+            text_keys=args.text_key or None,
             on_progress=lambda done, total: progress.show(done),
             scores="probability" if score_scale(args) == "probability" else "raw",
             calibration=args.calibration,
@@ -147,7 +143,7 @@ def _candidates(documents: Documents, args: argparse.Namespace) -> list[JsonObje
     """Return the rows with the requested ids; report rows without text."""
     from resift.external.records import check_fields, no_text, read_text
 
-    keys = check_fields(args.fields, args.text_key)
+    keys = check_fields(args.fields, args.text_key or None)
     candidates = []
     for position, row in enumerate(documents.rows, start=1):
         candidate = {**row, "id": row.get(args.id_key)} if args.id_key else dict(row)

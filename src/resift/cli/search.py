@@ -6,16 +6,15 @@ import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from resift.cli.arguments import (
-    add_count,
-    add_deadline,
-    add_json,
-    add_repeated,
-    add_scores,
-    add_store,
+    DEADLINE,
+    JSON,
+    SCORES,
+    STORE_FILE,
+    Command,
+    Option,
     number,
     positive_int,
     score_scale,
@@ -45,7 +44,8 @@ if TYPE_CHECKING:
     from resift.ranking.context import PromptContext
     from resift.types import Hit, JsonObject, Ranking
 
-EXAMPLES = """\
+SEARCH = Command(
+    """\
 Keyword and vector search are fused, and the best hits are reranked by the cross-encoder if it is installed.
 In a pipe each hit is a line with tabs: rank, score, id, snippet. The score is between 0 and 1 and decreases
 with the rank: how well a hit answers the query according to the reranker. --scores raw shows the scores that
@@ -59,42 +59,35 @@ examples:
   resift search "rotate keys" --store docs.db -k 3 --explain
   resift search rotate keys --store docs.db --context 1500
   resift search "rotate keys" --store docs.db --where path=docs/keys.md --json
-"""
+""",
+    [
+        Option("query WORD...", "the query; quotes are not needed"),
+        STORE_FILE,
+        Option("--pipeline FILE", "use this pipeline file"),
+        Option("-k K", "number of hits", positive_int, 10),
+        Option("--where TEST...", "only hits whose metadata match: topic=food, 'price>=10', 'path=*.md'"),
+        Option("--no-rerank", "show the order of the first stage"),
+        Option("--text-only", "keyword search only, without models"),
+        DEADLINE,
+        *SCORES,
+        Option("--min-score X", "drop hits with a lower displayed score", number),
+        Option("--full", "show full texts instead of snippets"),
+        Option(
+            "--context TOKENS",
+            "print text for a prompt: passages around the hits, with numbered sources",
+            positive_int,
+        ),
+        Option("--ids", "print only ids, one per line"),
+        Option("--explain", "explain the position of each hit"),
+        JSON._replace(help="write the full ranking as JSON"),
+    ],
+)
 
 _BAR_COLUMNS = 8
 _MARGIN = "   "
 
 DisplayScores = Sequence[float | None]
 """Scores on the displayed scale: of the hits, then of those below --min-score."""
-
-
-def configure_search(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of `resift search`."""
-    parser.epilog = EXAMPLES
-    parser.add_argument("query", nargs="+", metavar="WORD", help="the query; quotes are not needed")
-    add_store(parser)
-    parser.add_argument("--pipeline", type=Path, metavar="FILE", help="use this pipeline file")
-    parser.add_argument("-k", type=positive_int, default=10, help="number of hits (default: 10)")
-    add_repeated(
-        parser, "--where", "TEST", "only hits whose metadata match: topic=food, 'price>=10', 'path=*.md'"
-    )
-    parser.add_argument("--no-rerank", action="store_true", help="show the order of the first stage")
-    parser.add_argument("--text-only", action="store_true", help="keyword search only, without models")
-    add_deadline(parser)
-    add_scores(parser)
-    parser.add_argument(
-        "--min-score", type=number, metavar="X", help="drop hits with a lower displayed score"
-    )
-    parser.add_argument("--full", action="store_true", help="show full texts instead of snippets")
-    parser.add_argument(
-        "--context",
-        type=positive_int,
-        metavar="TOKENS",
-        help="print text for a prompt: passages around the hits, with numbered sources",
-    )
-    parser.add_argument("--ids", action="store_true", help="print only ids, one per line")
-    parser.add_argument("--explain", action="store_true", help="explain the position of each hit")
-    add_json(parser, "the full ranking")
 
 
 def run_search(args: argparse.Namespace) -> int:
@@ -206,7 +199,7 @@ def _print_rows(ranking: Ranking, scores: DisplayScores, query: str, args: argpa
 
 def _print_hits(ranking: Ranking, scores: DisplayScores, query: str, args: argparse.Namespace) -> None:
     """Show each hit with its title, place, matching words and what moved it."""
-    from resift.explain.flow import find_move, hit_title, read_flow
+    from resift.explain.flow import find_move, hit_location, hit_title, read_flow
 
     flow = read_flow(ranking, query=query)
     moves = {path.id: find_move(path, flow) for path in flow.kept}
@@ -222,8 +215,7 @@ def _print_hits(ranking: Ranking, scores: DisplayScores, query: str, args: argpa
         title = short_id(hit_title(hit), room - 1)
         gap = " " * max(1, room - display_width(title))
         print_text(f"{rank:>2} {style(title, 'bold')}{gap}{style(tail, 'cyan')}")
-        place = _place(hit)
-        if place:
+        if place := hit_location(hit):
             _print_dim(place)
         for line in _snippet_lines(hit, query, max_lines=None if args.full else 2):
             print_rich(line)
@@ -235,22 +227,6 @@ def _print_hits(ranking: Ranking, scores: DisplayScores, query: str, args: argpa
             print_text()
             print_text(style(f"{rank:>2} {short_id(hit_title(hit), width() - 3)}", "bold"))
             print_text(wrap(ranking.why(hit.id), indent=_MARGIN))
-
-
-def _place(hit: Hit) -> str:
-    """Return path, page and id of a hit, as far as the title does not show them."""
-    from resift.explain.flow import hit_title
-
-    parts = []
-    path = str(hit.metadata.get("path") or "")
-    if path:
-        parts.append(short_id(path, width() - len(_MARGIN) - 12))
-    for key, label in (("page", "p. "), ("slide", "slide "), ("sheet", "sheet "), ("line", "line ")):
-        if hit.metadata.get(key) is not None:
-            parts.append(f"{label}{hit.metadata[key]}")
-    if not path and hit_title(hit) != hit.id:
-        parts.append(hit.id)
-    return "" if parts == [hit_title(hit)] else "  ".join(parts)
 
 
 def _print_dim(text: str) -> None:
@@ -283,7 +259,8 @@ def _snippet_lines(hit: Hit, query: str, *, max_lines: int | None) -> list[Text]
 
 MAX_BYTES = 256 << 20
 
-EXPLAIN_EXAMPLES = """\
+EXPLAIN = Command(
+    """\
 FILE is a ranking as JSON: the output of search, rerank, fuse or demo with --json, or of `Ranking.to_json()`.
 Without FILE, standard input is read. The page is a single file that loads nothing else. It contains the
 texts, so keep it as private as they are.
@@ -292,20 +269,16 @@ examples:
   resift search "rotate the keys" --store docs.db --explain --json | resift explain
   resift explain ranking.json -o page.html
   resift explain ranking.json --id docs/keys.md#3
-"""
-
-
-def configure_explain(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of `resift explain`."""
-    parser.epilog = EXPLAIN_EXAMPLES
-    parser.add_argument(
-        "file", metavar="FILE", nargs="?", help="a ranking as JSON (default, and -: standard input)"
-    )
-    parser.add_argument("-o", "--output", metavar="PAGE", help="write a .html, .svg or .txt file instead")
-    parser.add_argument("--id", metavar="ID", help="explain only this hit, or why it is missing")
-    add_count(parser, "--top", 10, "draw the first N")
-    add_count(parser, "--line", 1, "ranking to explain if FILE is JSONL")
-    add_json(parser, "positions and reasons")
+""",
+    [
+        Option("file [FILE]", "a ranking as JSON (default, and -: standard input)", str),
+        Option("-o --output PAGE", "write a .html, .svg or .txt file instead"),
+        Option("--id ID", "explain only this hit, or why it is missing"),
+        Option("--top N", "draw the first N", positive_int, 10),
+        Option("--line N", "ranking to explain if FILE is JSONL", positive_int, 1),
+        JSON._replace(help="write positions and reasons as JSON"),
+    ],
+)
 
 
 def run_explain(args: argparse.Namespace) -> int:

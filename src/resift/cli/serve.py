@@ -9,39 +9,13 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from resift.cli.arguments import add_count, add_repeated, non_negative_seconds, port, positive_int
+from resift.cli.arguments import Command, Option, non_negative_seconds, port, positive_int
 from resift.cli.terminal import print_note
 from resift.errors import InputError
-
-if TYPE_CHECKING:
-    from resift.server.server_options import ListenOptions, ServerOptions
-
-EXAMPLES = """\
-Clients of Cohere, Jina, Voyage, TEI, vLLM and infinity only need another base URL, and so do OpenAI clients
-for embeddings. Open the address in a browser for the playground. Without API keys, everybody who can reach
-the port can use the server.
-
-examples:
-  resift serve
-  resift serve --port 8787 --api-key-file keys.txt --any-model
-  resift serve --alias rerank-v3.5=cross-encoder/ms-marco-MiniLM-L-12-v2
-  resift serve --store docs.db --judgments judged/
-  resift serve --pipeline pipeline.yaml --workers 2 --host 0.0.0.0 --api-key-file keys.txt
-"""
-
-MCP_EXAMPLES = """\
-For the configuration of an assistant, which starts this command. Tools: search, ask, rerank, why, fetch;
-documents are resources. Nothing is written without --allow-write. `resift serve --mcp` offers the same tools
-over HTTP at /mcp.
-
-examples:
-  resift mcp --store notes.db
-  resift mcp --store notes.db --pack graph.lbug
-  resift mcp --store notes.db --allow-write
-"""
+from resift.models.embedder import DEFAULT_EMBEDDER
+from resift.rerankers.cross_encoder import DEFAULT_MODEL
+from resift.server.server_options import Limits, ListenOptions, ServerOptions
 
 _LIMITS = {
     "max_pairs": "pairs scored at the same time",
@@ -52,77 +26,78 @@ _LIMITS = {
     "max_connections": "connections at the same time",
 }
 
+SERVE = Command(
+    """\
+Clients of Cohere, Jina, Voyage, TEI, vLLM and infinity only need another base URL, and so do OpenAI clients
+for embeddings. Open the address in a browser for the playground. Without API keys, everybody who can reach
+the port can use the server.
 
-def configure_serve(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of `resift serve`."""
-    from resift.models.embedder import DEFAULT_EMBEDDER
-    from resift.rerankers.cross_encoder import DEFAULT_MODEL
-    from resift.server.server_options import Limits
+examples:
+  resift serve
+  resift serve --port 8787 --api-key-file keys.txt --any-model
+  resift serve --alias rerank-v3.5=cross-encoder/ms-marco-MiniLM-L-12-v2
+  resift serve --store docs.db --judgments judged/
+  resift serve --pipeline pipeline.yaml --workers 2 --host 0.0.0.0 --api-key-file keys.txt
+""",
+    [
+        "network",
+        Option("--host HOST", "address to listen on", default="127.0.0.1"),
+        Option("--port PORT", "port; 0 chooses a free one", port, 8787),
+        Option("--workers N", "number of processes", positive_int, 1),
+        Option("--api-key-file FILE", "API keys, one per line; reloaded when the file changes"),
+        Option(
+            "--api-key-env NAME",
+            "environment variable with API keys, separated by commas",
+            default="RESIFT_API_KEYS",
+        ),
+        Option("--cors-origin URL...", "web page that may send requests; may be repeated"),
+        Option("--allowed-host NAME...", "host name to allow without keys; may be repeated"),
+        Option("--tls-cert FILE", "certificate, for https"),
+        Option("--tls-key FILE", "its private key"),
+        Option("--drain-delay S", "seconds between not ready and closed", non_negative_seconds, 2.0),
+        Option("--drain S", "seconds for requests in progress", non_negative_seconds, 20.0),
+        Option("--no-access-log", "do not log requests"),
+        "models and content",
+        Option(
+            "--model NAME...",
+            f"a reranker, the first one is the default; may be repeated (default: {DEFAULT_MODEL})",
+        ),
+        Option("--embedder MODEL", "the embedding model, or none", default=DEFAULT_EMBEDDER),
+        Option("--alias NAME=MODEL...", "another name of a model; may be repeated"),
+        Option("--any-model", "treat unknown model names as the default"),
+        Option("--strict", "reject unknown fields"),
+        Option("--zero-means-all", "top_n 0 returns all, as in vLLM"),
+        Option("--mcp", "offer --store and --pack as MCP tools at /mcp"),
+        Option("--store FILE...", "an index; may be repeated"),
+        Option("--pipeline FILE", "pipeline file: stores, tiers, shape"),
+        Option("--pack PACK", "knowledge pack for /v1/ask"),
+        Option("--judgments --judgements FOLDER", "save ratings as a BEIR folder"),
+        Option("--no-playground", "no page at /"),
+        "limits",
+        *(
+            Option(f"--{name.replace('_', '-')} N", help, positive_int, getattr(Limits(), name))
+            for name, help in _LIMITS.items()
+        ),
+    ],
+)
 
-    parser.epilog = EXAMPLES
-    _add_network_options(parser.add_argument_group("network"))
-    content = parser.add_argument_group("models and content")
-    content.add_argument(
-        "--model",
-        action="append",
-        metavar="NAME",
-        help=f"a reranker, the first one is the default; may be repeated (default: {DEFAULT_MODEL})",
-    )
-    content.add_argument("--embedder", default=DEFAULT_EMBEDDER, help="the embedding model, or none")
-    add_repeated(content, "--alias", "NAME=MODEL", "another name of a model; may be repeated")
-    content.add_argument("--any-model", action="store_true", help="treat unknown model names as the default")
-    content.add_argument("--strict", action="store_true", help="reject unknown fields")
-    content.add_argument("--zero-means-all", action="store_true", help="top_n 0 returns all, as in vLLM")
-    content.add_argument("--mcp", action="store_true", help="offer --store and --pack as MCP tools at /mcp")
-    content.add_argument(
-        "--store", type=Path, action="append", default=[], metavar="FILE", help="an index; may be repeated"
-    )
-    content.add_argument("--pipeline", type=Path, metavar="FILE", help="pipeline file: stores, tiers, shape")
-    content.add_argument("--pack", type=Path, metavar="PACK", help="knowledge pack for /v1/ask")
-    content.add_argument(
-        "--judgments", "--judgements", type=Path, metavar="FOLDER", help="save ratings as a BEIR folder"
-    )
-    content.add_argument("--no-playground", action="store_true", help="no page at /")
-    limits = parser.add_argument_group("limits")
-    for name, help in _LIMITS.items():
-        add_count(limits, "--" + name.replace("_", "-"), getattr(Limits(), name), help)
+MCP = Command(
+    """\
+For the configuration of an assistant, which starts this command. Tools: search, ask, rerank, why, fetch;
+documents are resources. Nothing is written without --allow-write. `resift serve --mcp` offers the same tools
+over HTTP at /mcp.
 
-
-def _add_network_options(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
-    group.add_argument("--port", type=port, default=8787, help="port; 0 chooses a free one (default: 8787)")
-    group.add_argument("--workers", type=positive_int, default=1, metavar="N", help="number of processes")
-    group.add_argument(
-        "--api-key-file",
-        type=Path,
-        metavar="FILE",
-        help="API keys, one per line; reloaded when the file changes",
-    )
-    group.add_argument(
-        "--api-key-env",
-        default="RESIFT_API_KEYS",
-        metavar="NAME",
-        help="environment variable with API keys, separated by commas (default: RESIFT_API_KEYS)",
-    )
-    add_repeated(group, "--cors-origin", "URL", "web page that may send requests; may be repeated")
-    add_repeated(group, "--allowed-host", "NAME", "host name to allow without keys; may be repeated")
-    group.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate, for https")
-    group.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key")
-    group.add_argument(
-        "--drain-delay",
-        type=non_negative_seconds,
-        default=2.0,
-        metavar="S",
-        help="seconds between not ready and closed (default: 2)",
-    )
-    group.add_argument(
-        "--drain",
-        type=non_negative_seconds,
-        default=20.0,
-        metavar="S",
-        help="seconds for requests in progress (default: 20)",
-    )
-    group.add_argument("--no-access-log", action="store_true", help="do not log requests")
+examples:
+  resift mcp --store notes.db
+  resift mcp --store notes.db --pack graph.lbug
+  resift mcp --store notes.db --allow-write
+""",
+    [
+        Option("--store FILE", "the index"),
+        Option("--pack PACK", "a knowledge pack"),
+        Option("--allow-write", "also offer add and delete"),
+    ],
+)
 
 
 def run_serve(args: argparse.Namespace) -> int:
@@ -171,9 +146,6 @@ def run_serve(args: argparse.Namespace) -> int:
 
 def server_options(args: argparse.Namespace) -> ServerOptions:
     """Return the options of the server."""
-    from resift.rerankers.cross_encoder import DEFAULT_MODEL
-    from resift.server.server_options import Limits, ServerOptions
-
     models = args.model or [DEFAULT_MODEL]
     aliases = {}
     for alias in args.alias:
@@ -205,8 +177,6 @@ def server_options(args: argparse.Namespace) -> ServerOptions:
 
 def listening_options(args: argparse.Namespace) -> ListenOptions:
     """Return the address and the shutdown times of the server."""
-    from resift.server.server_options import ListenOptions
-
     if (args.tls_cert is None) != (args.tls_key is None):
         raise InputError("--tls-cert and --tls-key belong together: give both.")
     tls = {}
@@ -235,14 +205,6 @@ def _listen(listening: ListenOptions) -> socket.socket:
         option = "--host" if exc.errno == errno.EADDRNOTAVAIL else "--port"
         reason = f"{listening.host}:{listening.port}: {exc.strerror or exc}"
         raise InputError(f"Cannot listen on {reason}. Choose another {option}.") from exc
-
-
-def configure_mcp(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of `resift mcp`."""
-    parser.epilog = MCP_EXAMPLES
-    parser.add_argument("--store", type=Path, metavar="FILE", help="the index")
-    parser.add_argument("--pack", type=Path, metavar="PACK", help="a knowledge pack")
-    parser.add_argument("--allow-write", action="store_true", help="also offer add and delete")
 
 
 def run_mcp(args: argparse.Namespace) -> int:

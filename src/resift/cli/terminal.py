@@ -69,12 +69,10 @@ def print_error(message: str) -> int:
     return 1
 
 
-def print_json(data: object) -> None:
-    """Write canonical JSON, indented on a terminal, one line in a pipe."""
-    if in_pipe():
-        sys.stdout.write(to_json(data) + "\n")
-    else:
-        sys.stdout.write(escape_in_json(to_json(data, indent=2)) + "\n")
+def print_json(data: object) -> int:
+    """Write canonical JSON, indented on a terminal, one line in a pipe; return the exit code 0."""
+    sys.stdout.write((to_json(data) if in_pipe() else escape_in_json(to_json(data, indent=2))) + "\n")
+    return 0
 
 
 def print_tsv(*values: object) -> None:

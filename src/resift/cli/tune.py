@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from resift.cli.arguments import add_json, add_repeated, positive_int
+from resift.cli.arguments import JSON, Command, Option, positive_int
 from resift.cli.rerank import refuse_index
 from resift.cli.terminal import Progress, bar, print_json, print_table, print_text, style, width, wrap
 from resift.errors import DataFormatError, InputError, shell_path
@@ -22,16 +22,28 @@ if TYPE_CHECKING:
     from resift.evaluation.recording import Header, Recording, Setting
     from resift.evaluation.tuning import ClickFit, TuningResult
 
-RECORD_EXAMPLES = """\
+RECORD = Command(
+    """\
 Records the list of every store and all reranker scores per query, without texts. `resift tune` then tries
 other fusions, weights, depths and blends without running a model. A recording that was stopped continues.
 
 examples:
   resift record data/scifact --pipeline default -o scifact.jsonl
   resift record data/scifact --pipeline mine.yaml --split train --split test -o run.jsonl
-"""
+""",
+    [
+        Option("data DATA", "a BEIR folder"),
+        Option("--pipeline NAME|FILE", "the pipeline to record", default="default"),
+        Option("-o --out FILE", "the recording", required=True),
+        Option("--split SPLIT...", "qrels/<split>.tsv; may be repeated (default: test)"),
+        Option("--depth DEPTH", "rerank depth", positive_int, 20),
+        Option("--cache DIR", "folder for indexes"),
+        JSON._replace(help="write the report as JSON"),
+    ],
+)
 
-EXAMPLES = """\
+TUNE = Command(
+    """\
 Searches on the training queries and reports on held-out ones, next to the default setting. A recording of one
 split is divided by a digest of the query ids; a recording of several splits needs --train and --test.
 
@@ -48,27 +60,39 @@ examples:
   resift tune run.jsonl --train train --test test --budget 400 --yaml best.yaml
   resift tune docs.db --clicks thumbs.jsonl --yaml best.yaml
   resift tune docs.db --click-log clicks.jsonl --yaml best.yaml
-"""
+""",
+    [
+        Option(
+            "recording FILE",
+            "made by resift record; with --clicks or --click-log: a pipeline or an index",
+        ),
+        Option("--clicks JSONL", "ratings of users: question, id, good"),
+        Option("--click-log JSONL|CSV", "impressions and clicks: query, results, clicked"),
+        Option("--train SPLIT", "search on this split"),
+        Option("--test SPLIT", "report on this split"),
+        Option("--held-out FRACTION", "held-out fraction of a single split (default: 0.5)", float),
+        Option("--measure MEASURE", "what to improve", default="nDCG@10"),
+        Option(
+            "--search",
+            "search all settings (default: local; with fewer than 100 queries only the fitted weights)",
+            choices=("local", "grid"),
+        ),
+        Option("--budget N", "number of settings to try (default: 200)", int),
+        Option("--seed N", "seed of the random search", int, 1),
+        Option("--floor STORE=SCORE...", "also try this threshold of the gate; may be repeated"),
+        Option(
+            "--yaml FILE",
+            "write the better pipeline here: tuned, or the default if tuning found nothing better",
+        ),
+        JSON,
+    ],
+)
 
 MIN_QUERIES = 30
 """Number of training queries below which a tuned setting is unreliable."""
 
 MAX_P = 0.05
 """Largest p-value of a significant difference on held-out queries."""
-
-
-def configure_record(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of `resift record`."""
-    parser.epilog = RECORD_EXAMPLES
-    parser.add_argument("data", nargs=1, metavar="DATA", help="a BEIR folder")
-    parser.add_argument("--pipeline", default="default", metavar="NAME|FILE", help="the pipeline to record")
-    parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="the recording")
-    parser.add_argument(
-        "--split", action="append", default=[], help="qrels/<split>.tsv; may be repeated (default: test)"
-    )
-    parser.add_argument("--depth", type=positive_int, default=20, help="rerank depth (default: 20)")
-    parser.add_argument("--cache", type=Path, default=None, metavar="DIR", help="folder for indexes")
-    add_json(parser, "the report")
 
 
 def run_record(args: argparse.Namespace) -> int:
@@ -80,6 +104,7 @@ def run_record(args: argparse.Namespace) -> int:
 
     splits = args.split or ["test"]
     args.split = splits[0]
+    args.data = [args.data]
     first, systems, index, _ = open_collection(args, [args.pipeline])
     collections = [first, *(read_collection(Path(args.data[0]), split=split) for split in splits[1:])]
     key = answer_cache_key(systems[0], first)
@@ -100,44 +125,6 @@ def run_record(args: argparse.Namespace) -> int:
         print_text(f"{args.out} has {total} queries, {new} of them new.")
         print_text(f"Next: resift tune {shell_path(args.out)}")
     return 0
-
-
-def configure_tune(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of `resift tune`."""
-    parser.epilog = EXAMPLES
-    parser.add_argument(
-        "recording",
-        type=Path,
-        metavar="FILE",
-        help="made by resift record; with --clicks or --click-log: a pipeline or an index",
-    )
-    parser.add_argument("--clicks", type=Path, metavar="JSONL", help="ratings of users: question, id, good")
-    parser.add_argument(
-        "--click-log", type=Path, metavar="JSONL|CSV", help="impressions and clicks: query, results, clicked"
-    )
-    parser.add_argument("--train", default=None, metavar="SPLIT", help="search on this split")
-    parser.add_argument("--test", default=None, metavar="SPLIT", help="report on this split")
-    parser.add_argument(
-        "--held-out", type=float, default=None, help="held-out fraction of a single split (default: 0.5)"
-    )
-    parser.add_argument("--measure", default="nDCG@10", help="what to improve (default: nDCG@10)")
-    parser.add_argument(
-        "--search",
-        choices=("local", "grid"),
-        default=None,
-        help="search all settings (default: local; with fewer than 100 queries only the fitted weights)",
-    )
-    parser.add_argument("--budget", type=int, default=None, help="number of settings to try (default: 200)")
-    parser.add_argument("--seed", type=int, default=1, help="seed of the random search (default: 1)")
-    add_repeated(parser, "--floor", "STORE=SCORE", "also try this threshold of the gate; may be repeated")
-    parser.add_argument(
-        "--yaml",
-        type=Path,
-        default=None,
-        metavar="FILE",
-        help="write the better pipeline here: tuned, or the default if tuning found nothing better",
-    )
-    add_json(parser)
 
 
 def run_tune(args: argparse.Namespace) -> int:
@@ -389,28 +376,22 @@ def _to_yaml(comment: str, data: JsonObject, header: Header) -> str:
     return f"# {comment}{missing}\n{yaml.safe_dump(data, sort_keys=False)}"
 
 
-CALIBRATE_EXAMPLES = """\
+CALIBRATE = Command(
+    """\
 JUDGED is JSONL with one judged hit per line: {"score": 3.2, "label": 1}. A label is true or false, or a
 grade: above 0 is relevant. The table is measured on pairs that were not used to fit the calibration.
 
 examples:
   resift calibrate judged.jsonl -o calibration.json
   resift calibrate judged.jsonl --method isotonic
-"""
-
-
-def configure_calibrate(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of `resift calibrate`."""
-    parser.epilog = CALIBRATE_EXAMPLES
-    parser.add_argument("judged", type=Path, metavar="JUDGED", help="JSONL with score and label")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the calibration here")
-    parser.add_argument(
-        "--method",
-        choices=("platt", "isotonic", "temperature"),
-        default="platt",
-        help="how to fit (default: platt)",
-    )
-    add_json(parser, "calibration and table")
+""",
+    [
+        Option("judged JUDGED", "JSONL with score and label", Path),
+        Option("-o --output FILE", "write the calibration here"),
+        Option("--method", "how to fit", None, "platt", ("platt", "isotonic", "temperature")),
+        JSON._replace(help="write calibration and table as JSON"),
+    ],
+)
 
 
 def run_calibrate(args: argparse.Namespace) -> int:
@@ -430,8 +411,7 @@ def run_calibrate(args: argparse.Namespace) -> int:
     if args.output:
         fitted.save(args.output)
     if args.json:
-        print_json({"calibrator": fitted.to_dict(), "pairs": len(scores), **asdict(measured)})
-        return 0
+        return print_json({"calibrator": fitted.to_dict(), "pairs": len(scores), **asdict(measured)})
     size = 16 if width() >= 70 else 6
     rows = [
         (

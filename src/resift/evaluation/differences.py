@@ -48,6 +48,7 @@ class MovedDocument:
     before: int | None
     after: int | None
     why: str
+    title: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +120,8 @@ def _moved_documents(
     before, after = (
         {id: rank for rank, id in enumerate(outcome.run[query], start=1)} for outcome in (base, other)
     )
+    answers = [outcome.answers[query] for outcome in (base, other) if query in outcome.answers]
+    titles = {id: title for answer in answers for id, title in answer.titles.items()}
     rows = [
         MovedDocument(
             id=id,
@@ -126,6 +129,7 @@ def _moved_documents(
             before=before.get(id),
             after=after.get(id),
             why=_explain_move(other.answers.get(query), id),
+            title=titles.get(id, ""),
         )
         for id, grade in grades.items()
         if grade > 0 and before.get(id) != after.get(id)

@@ -192,7 +192,8 @@ def rank_flow(answer: Answer, grades: Mapping[str, int]) -> Markup:
         places = {f"{step.kind}:{step.where}": FlowPosition(step.rank, None) for step in path}
         if id in final_ranks:
             places["final"] = FlowPosition(final_ranks[id], None)
-        paths.append(HitPath(Hit(id), places, final_ranks.get(id), ""))
+        hit = Hit(id, metadata={"title": answer.titles.get(id, "")})
+        paths.append(HitPath(hit, places, final_ranks.get(id), ""))
     kept = sorted((path for path in paths if path.final), key=lambda path: path.final or 0)
     flow = Flow(tuple(columns), tuple(kept), tuple(path for path in paths if not path.final))
     relevant = {id for id, grade in grades.items() if grade > 0}
@@ -325,7 +326,7 @@ def _moved(base: Outcome, other: Outcome, measure: str, qrels: Qrels, queries: M
         rows = join_markup(
             html(
                 "<li>{} (grade {}): {} → {}{}{}</li>",
-                moved.id,
+                moved.title or moved.id,
                 moved.grade,
                 moved.before or "absent",
                 moved.after or "absent",

@@ -172,7 +172,8 @@ class Collection:
             metadata = row.get("metadata") or {}
             if not isinstance(metadata, Mapping):
                 raise DataFormatError('"metadata" is not an object', file=str(self.corpus_file), line=line)
-            yield {"id": id, "text": " ".join(part for part in parts if part), "metadata": dict(metadata)}
+            metadata = {**({"title": parts[0]} if parts[0] else {}), **metadata}
+            yield {"id": id, "text": " ".join(part for part in parts if part), "metadata": metadata}
 
 
 @check_arguments

@@ -24,6 +24,7 @@ from resift.errors import DataFormatError
 from resift.evaluation.evaluated_systems import System
 from resift.evaluation.measures import Judge, Quality
 from resift.evaluation.readers import Collection
+from resift.explain.flow import hit_title
 from resift.explain.reasons import describe_parts
 from resift.models.embedder import DEFAULT_EMBEDDER, Embedder
 from resift.pipeline.pipeline import Pipeline
@@ -55,7 +56,8 @@ class Answer:
     """The answer of a pipeline to one query.
 
     After the first k, `ids` continue with the hits that only the cut to k dropped. `paths` has the first ten
-    and all relevant documents. `reason` is set if the answer is degraded.
+    and all relevant documents, `titles` the titles of those that have one. `reason` is set if the answer is
+    degraded.
     """
 
     query: str
@@ -65,6 +67,7 @@ class Answer:
     warm: bool = True
     k: int = 0
     paths: Mapping[str, Sequence[PathStep]] = field(default_factory=dict)
+    titles: Mapping[str, str] = field(default_factory=dict)
     reason: str | None = None
     timings: Mapping[str, float] = field(default_factory=dict)
 
@@ -163,6 +166,7 @@ def _make_answer(
         warm=warm,
         k=k,
         paths=paths,
+        titles={hit.id: title for hit in explained if (title := hit_title(hit)) != hit.id},
         reason=ranking.reason if ranking.degraded else None,
         timings={stage: round(value, 3) for stage, value in ranking.timings.items()},
     )
