@@ -122,8 +122,7 @@ def installation(data: Mapping[str, Any]) -> str:
     told = {
         "resift": "`resift`",
         "resift[local]": "`resift[local]`, model files included",
-        "resift[local], before": "the same of version 0.1",
-        "resift, carrier without its requirements": "what the own forward pass needs, model files included",
+        "resift, carrier without its requirements": "`resift` and the model files, without ONNX Runtime",
         "peers of cross_encoder_peers": "FlashRank + sentence-transformers + rerankers, without model files",
         "peers of two_stage": "txtai + onnxruntime, without model files",
     }
@@ -142,6 +141,17 @@ def same_order(data: Mapping[str, Any]) -> str:
     return _markdown(["peer", "asked", "same first", "same order", "widest swap, logits"], rows)
 
 
+def context(data: Mapping[str, Any]) -> str:
+    """How often all relevant chunks are complete in a prompt: the best hits, and the context."""
+    rows = []
+    for name in ("contextual-code", "chunkeval-multisource"):
+        for budget, row in sorted(data[name]["budgets"].items(), key=lambda item: int(item[0])):
+            shares = [f"{100 * row[key]:.1f} %" for key in ("plain", "context")]
+            queries = str(data[name]["queries"])
+            rows.append([name, queries, budget, *shares, f"{row['gained']} / {row['lost']}"])
+    return _markdown(["collection", "queries", "tokens", "best hits", "context", "won / lost"], rows)
+
+
 def _shape(item: tuple[str, Any]) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", item[0]))
 
@@ -157,6 +167,7 @@ def _markdown(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 TABLES: dict[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
     "cold_start": ("cross_encoder", cold_start),
+    "context": ("context", context),
     "cross_encoder": ("cross_encoder", cross_encoder),
     "fusion": ("fusion", fusion),
     "installation": ("cold_start", installation),

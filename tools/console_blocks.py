@@ -1,7 +1,7 @@
 """Run the `console` blocks of a documentation page.
 
-`resift` commands run in this process, which saves the time of an interpreter. Commands with pipes and other
-programs run in a shell. `resift serve` starts in the background on a free port, and later commands reach it.
+`resift` commands run in this process, which saves the time of an interpreter, also as parts of a pipe. Other
+programs run in a shell. `resift serve` starts in a fork on a free port, and later commands reach it.
 Commands of programs that a test machine does not have, such as docker, are not run: see `NOT_RUN`.
 `pip install` is not run either, but the extras that it names must exist.
 """
@@ -15,6 +15,7 @@ import io
 import os
 import re
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -110,13 +111,39 @@ def _run(command: str) -> tuple[int, str]:
     if command.startswith("resift serve"):
         _serve(command)
         return 0, ""
-    if command.startswith("resift ") and not SHELL.search(re.sub(r"'[^']*'|\"[^\"]*\"", "", command)):
+    if _is_plain(command):
         return _run_here(_expand(shlex.split(command)[1:]))
+    parts = re.split(r"""\s\|\s(?=(?:[^"']|"[^"]*"|'[^']*')*$)""", command)
+    if len(parts) > 1 and any(_is_plain(part) for part in parts):
+        return _run_pipe(parts)
+    return _run_shell(command)
+
+
+def _is_plain(command: str) -> bool:
+    """Return whether this is a `resift` command without redirection, variables or other syntax of a shell."""
+    unquoted = re.sub(r"'[^']*'|\"[^\"]*\"", "", command)
+    return command.startswith("resift ") and not SHELL.search(unquoted)
+
+
+def _run_pipe(parts: list[str]) -> tuple[int, str]:
+    """Run the commands of a pipe one after the other; what they wrote to stderr comes first."""
+    code, data, errors = 0, "", ""
+    for part in parts:
+        if _is_plain(part):
+            code, data, error = _run_main(_expand(shlex.split(part)[1:]), io.StringIO(), data)
+            errors += error
+        else:
+            code, data = _run_shell(part, data)
+    return code, errors + data
+
+
+def _run_shell(command: str, data: str | None = None) -> tuple[int, str]:
     folder = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     done = subprocess.run(  # noqa: S602 - the project's own pages
         command,
         shell=True,
         text=True,
+        input=data,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         env={**os.environ, "PATH": folder},
@@ -134,15 +161,25 @@ class _Screen(io.StringIO):
 
 
 def _run_here(arguments: list[str]) -> tuple[int, str]:
+    code, output, errors = _run_main(arguments, _Screen())
+    return code, errors + output
+
+
+def _run_main(arguments: list[str], output: io.StringIO, data: str | None = None) -> tuple[int, str, str]:
+    """Run a `resift` command with this text as its standard input."""
     from resift.cli.main import main
 
-    output, errors = _Screen(), io.StringIO()
+    errors, stdin = io.StringIO(), sys.stdin
+    if data is not None:
+        sys.stdin = io.TextIOWrapper(io.BytesIO(data.encode()), encoding="utf-8")
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
         try:
             code = main(arguments)
         except SystemExit as exit_:
             code = exit_.code if isinstance(exit_.code, int) else int(exit_.code is not None)
-    return int(code or 0), errors.getvalue() + output.getvalue()
+        finally:
+            sys.stdin = stdin
+    return int(code or 0), output.getvalue(), errors.getvalue()
 
 
 def _expand(arguments: list[str]) -> list[str]:
@@ -154,32 +191,38 @@ def _expand(arguments: list[str]) -> list[str]:
 
 
 def _serve(command: str) -> None:
-    """Start a server on a free port of this machine; it ends with the page."""
+    """Start a server on a free port, with the models of this process; it ends with the page."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     asked = re.search(r"--port (\d+)", command)
     arguments = shlex.split(re.sub(r" --(?:port|host) \S+|\s*&$", "", command))[1:]
-    process = subprocess.Popen(  # noqa: S603 - the project's own pages
-        [sys.executable, "-m", "resift.cli.main", *arguments, "--port", port],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    atexit.register(_stop, process)
+    child = os.fork()
+    if child == 0:
+        from resift.cli.main import main
+
+        silent = os.open(os.devnull, os.O_RDWR)
+        for number in (1, 2):
+            os.dup2(silent, number)
+        try:
+            os._exit(main([*arguments, "--port", port]))
+        finally:
+            os._exit(1)
+    atexit.register(_stop, child)
     for host in ("localhost", "127.0.0.1"):
         _served[f"{host}:{asked[1] if asked else PORT}"] = f"127.0.0.1:{port}"
     for _ in range(600):
-        if process.poll() is not None:
-            raise RuntimeError(f"{command}: ended with code {process.returncode}")
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            raise RuntimeError(f"{command}: ended with code {os.waitstatus_to_exitcode(status)}")
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", int(port)), timeout=1):
             return
         time.sleep(0.1)
     raise RuntimeError(f"{command}: did not listen within a minute")
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(10)
-        return
-    process.kill()
+def _stop(child: int) -> None:
+    """End a server that has nothing to save."""
+    with contextlib.suppress(ProcessLookupError, ChildProcessError):
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)

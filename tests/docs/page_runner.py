@@ -7,6 +7,7 @@ does that once. Each page still gets its own process, folder, output and exit co
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import os
 import re
@@ -14,6 +15,7 @@ import runpy
 import signal
 import subprocess
 import sys
+import tempfile
 import warnings
 from functools import cache
 from importlib import import_module
@@ -30,7 +32,7 @@ SLOW_IMPORTS = (
     "haystack",
     "pydantic_ai",
     "dspy",
-    "lancedb",
+    "pandas",
 )
 """Loaded by the parent process before the first page that mentions them."""
 
@@ -69,8 +71,11 @@ def start_parent() -> subprocess.Popen[str]:
 def serve_pages() -> None:
     """Fork for every line of stdin, and write the exit code of the fork to stdout."""
     import resift
+    import resift.cli.main
 
-    resift.rerank("warm up", ["load the cross-encoder"])
+    with tempfile.TemporaryDirectory() as folder, resift.Index(Path(folder, "warm.db")) as index:
+        index.add(["load both models"])
+        index.search("warm up")
     for line in sys.stdin:
         task = json.loads(line)
         for name in task["imports"]:
@@ -78,6 +83,7 @@ def serve_pages() -> None:
                 import_module(name)
             except ImportError:
                 continue  # the page says so itself
+        gc.freeze()  # forks leave these objects alone, so their pages stay shared
         child = os.fork()
         if child == 0:
             run_script(Path(task["script"]))
