@@ -36,7 +36,7 @@ NOT_RUN = (
 """Programs that tests do not run: they install, need a daemon, or are not on every machine."""
 
 TESTED_ELSEWHERE = ("resift demo", "resift doctor")
-"""Commands that take seconds and whose output has tests of its own: tests/cli/test_demo.py, test_doctor.py."""
+"""Commands that take seconds and have tests of their own: tests/cli/test_demo.py and test_doctor.py."""
 
 SHELL = re.compile(r"[|<>;&$`(]|^\w+=")
 _served: dict[str, str] = {}
