@@ -119,6 +119,8 @@ def test_a_key_file_next_to_the_pipeline_file_is_read(write, folder):
     [
         "{name: q, kind: qdrant, url: 'https://evil.example:6333', api_key_env: QDRANT_API_KEY, embedder: M}",
         "{name: q, kind: qdrant, url: 'http://169.254.169.254/', api_key_env: QDRANT_API_KEY, embedder: M}",
+        "{name: e, kind: elasticsearch-query, url: 'https://evil.example', index: d, "
+        "api_key_env: ELASTIC_API_KEY}",
         "{name: p, kind: postgres, dsn: 'postgresql://me:${PGPASSWORD}@db.evil.example:5433/db'}",
         "{name: p, kind: postgres, dsn: 'postgresql://me:${PGPASSWORD}@9.9.9.9/db'}",
     ],
@@ -126,11 +128,12 @@ def test_a_key_file_next_to_the_pipeline_file_is_read(write, folder):
 def test_a_file_cannot_send_the_secret_of_a_store_to_another_host(write, text, monkeypatch):
     """A public host that only the file names gets no secret; the owner of the machine can allow it."""
     monkeypatch.setenv("QDRANT_API_KEY", SECRET)
+    monkeypatch.setenv("ELASTIC_API_KEY", SECRET)
     store = text.replace("M}", "BAAI/bge-small-en-v1.5}")
     [mistake] = inspect_yaml(write(f"stores:\n  - {store}\n"))[1].lines()
     assert "would send" in mistake
     assert SECRET not in mistake
-    monkeypatch.setenv("RESIFT_ALLOW_VARIABLES", "QDRANT_API_KEY,PGPASSWORD")
+    monkeypatch.setenv("RESIFT_ALLOW_VARIABLES", "QDRANT_API_KEY,ELASTIC_API_KEY,PGPASSWORD")
     assert inspect_yaml(write(f"stores:\n  - {store}\n"))[1].lines() == []
 
 
@@ -139,6 +142,8 @@ def test_a_store_in_the_own_network_or_named_outside_the_file_gets_its_secret(wr
     monkeypatch.setenv("QDRANT_API_KEY", SECRET)
     monkeypatch.setenv("PGHOST", "db.cloud.example")
     monkeypatch.setenv("QDRANT_URL", "https://q.cloud.example:6333")
+    monkeypatch.setenv("ELASTIC_API_KEY", SECRET)
+    monkeypatch.setenv("ELASTICSEARCH_URL", "https://es.cloud.example:9243")
     embedder = "embedder: BAAI/bge-small-en-v1.5"
     for store in (
         "{name: p, kind: postgres, dsn: 'postgresql://me:${PGPASSWORD}@db.cloud.example/db'}",
@@ -146,6 +151,8 @@ def test_a_store_in_the_own_network_or_named_outside_the_file_gets_its_secret(wr
         f"{{name: q, kind: qdrant, url: 'https://q.cloud.example', api_key_env: QDRANT_API_KEY, {embedder}}}",
         f"{{name: q, kind: qdrant, url: '${{QDRANT_URL}}', api_key_env: QDRANT_API_KEY, {embedder}}}",
         f"{{name: q, kind: qdrant, url: 'http://localhost:6333', api_key_env: QDRANT_API_KEY, {embedder}}}",
+        "{name: e, kind: elasticsearch-query, url: '${ELASTICSEARCH_URL}', index: d, "
+        "api_key_env: ELASTIC_API_KEY}",
     ):
         assert inspect_yaml(write(f"stores:\n  - {store}\n"))[1].lines() == []
 

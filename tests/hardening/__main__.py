@@ -51,7 +51,12 @@ class Attack:
 ATTACKS = {
     "inputs": Attack("inputs:attack", 26_000, 400),
     "server": Attack("server:attack", 4_000, 60),
+    "access": Attack("access:attack", 2_000, 200),
+    "secrets": Attack("access:attack_secrets", 400, 40),
+    "ratings": Attack("ratings:attack", 300, 30),
     "availability": Attack("availability:attack", 100, 10),
+    "long texts": Attack("availability:attack_long_texts", 15, 3),
+    "server deadlines": Attack("availability:attack_deadlines", 120, 12),
     "server overload": Attack("availability:attack_overload", 30, 5),
     "cypher": Attack("cypher:attack", 180_000, 900),
     "breaker": Attack("breaker:attack", 100_000, 1_600),
@@ -63,15 +68,20 @@ ATTACKS = {
     "cuts": Attack("power:attack", 100, 4),
     "full disks": Attack("disks:attack_full_disks", 50, 3),
     "byte flips": Attack("damage:attack", 1_600, 60),
+    "pages": Attack("damage:attack_pages", 1_400, 21),
     "forks": Attack("forks:attack", 8, 1),
     "interrupts": Attack("interrupts:attack", 20, 1),
     "overload": Attack("overload:attack", 640, 32),
+    "search overload": Attack("overload:attack_search", 1_280, 64),
     "soak": Attack("soak:attack", 20_000, 200),
 }
 """Counts are what each attack takes: mutants, schedules, rounds of every fault in every dialect, calls."""
 
 
-ALONE = ("availability", "server overload", "fan-out", "faults", "interrupts", "overload", "server", "soak")
+ALONE = (
+    "availability", "long texts", "server deadlines", "server overload", "fan-out", "faults", "interrupts",
+    "overload", "search overload", "server", "soak",
+)  # fmt: skip
 """These measure time, so no other attack runs next to them."""
 
 

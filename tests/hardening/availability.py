@@ -1,7 +1,10 @@
-"""Requests that kept 0.2 from answering others: large fusions, half requests, endless headers, long texts."""
+"""Requests that kept 0.2 from answering others: large fusions, half requests, endless headers, long texts,
+deadlines that were ignored, and more requests than the model can answer.
+"""
 
 from __future__ import annotations
 
+import functools
 import http.client
 import json
 import random
@@ -9,10 +12,13 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from tests.hardening.report import Outcome
+
+LATE_MS = 50.0
+"""How much later than its deadline an answer may be."""
 
 MAX_PAUSE_MS = 50.0
 """How long a route may keep the event loop from answering /livez."""
@@ -55,6 +61,109 @@ def attack(seed: int, count: int) -> Outcome:
     # A connection needs three wake-ups, which a busy machine delays.
     outcome.check(p99 <= MAX_PAUSE_MS + 3 * machine, f"/livez took {p99:.0f} ms")
     return outcome
+
+
+def attack_deadlines(seed: int, count: int) -> Outcome:
+    """Send `count` large requests with deadlines of 1 to 400 ms to every route that takes one."""
+    from tests.hardening.overload import late_wakeups, make_texts, percentile
+    from tests.server.process import real
+
+    outcome = Outcome("requests with deadlines far too short for their work, to every route")
+    draw = random.Random(seed)
+    server = real("--any-model", "--no-access-log")
+    over_ms: list[float] = []
+    try:
+        server.post("/v1/search", {"query": "lamp", "documents": ["a lamp", "a ship"]})
+        with late_wakeups() as machine_ms:
+            for turn in range(count):
+                texts = make_texts(draw, draw.randint(150, 700), draw.randint(20, 120))
+                bodies = {
+                    "/v1/search": {"query": "lamp of the harbor", "documents": texts},
+                    "/v1/ask": {"question": "where is the lamp?", "documents": texts},
+                    "/v1/embeddings": {"input": texts},
+                    "/v2/rerank": {"query": "lamp of the harbor", "documents": texts},
+                    "/score": {"queries": "lamp", "documents": texts},
+                    "/v1/fuse": {"lists": [[text[:40] for text in texts]] * 4, "explain": True},
+                }
+                path = list(bodies)[turn % len(bodies)]
+                deadline_ms = draw.choice([1, 7, 30, 90, 400])
+                data = json.dumps(bodies[path]).encode()
+                started = time.perf_counter()
+                answer = server.post(path, data, x_resift_deadline_ms=str(deadline_ms))
+                over_ms.append((time.perf_counter() - started) * 1000 - deadline_ms)
+                outcome.tried += 1
+                outcome.check(answer.status in (200, 502, 504), f"{path}: {answer.status}")
+                honest = answer.status != 200 or over_ms[-1] < 0 or "x-resift-degraded" in answer.headers
+                outcome.check(honest or path in ("/v1/fuse", "/v1/ask"), f"{path}: late and not degraded")
+    finally:
+        outcome.check(server.stop() == 0, "the server did not exit with 0")
+    over_ms.sort()
+    machine = percentile(sorted(machine_ms), 0.99)
+    p99 = percentile(over_ms, 0.99 if count >= 100 else 0.9)
+    outcome.figures = {
+        "over_ms_p50": round(percentile(over_ms, 0.5), 1),
+        "over_ms_p99": round(percentile(over_ms, 0.99), 1),
+        "over_ms_max": round(over_ms[-1], 1),
+        "machine_ms_p99": round(machine, 1),
+    }
+    # Sending, reading and parsing up to 700 kB is part of the time; each waits for the machine.
+    outcome.check(p99 <= LATE_MS + 4 * machine, f"{p99:.0f} ms over the deadline")
+    return outcome
+
+
+def attack_long_texts(seed: int, count: int) -> Outcome:
+    """Send `count` long texts and hang up, then end a server that embeds one: it exits with 0."""
+    import signal
+
+    from tests.server.process import real
+
+    outcome = Outcome("long texts whose client hangs up, and the end of a server that embeds them")
+    draw = random.Random(seed)
+    paths = {
+        "/v1/embeddings": lambda text: {"input": [text, text[::-1]]},
+        "/v1/search": lambda text: {"query": "ab", "documents": [text, text[::-1]]},
+        "/v1/rerank": lambda text: {"query": text[:30_000], "documents": [text, text[::-1]]},
+    }
+    short = {"query": "red fox", "documents": ["a red fox", "a whale"]}
+    waits_s: list[float] = []
+    server = real("--any-model", "--no-access-log", "--drain", "2")
+    try:
+        server.post("/v1/rerank", short)
+        for turn in range(count):
+            path = list(paths)[turn % len(paths)]
+            text = draw.choice(("ab ", "x", "word, ")) * draw.randint(40_000, 130_000)
+            hang_up(server.port, path, paths[path](text), after_s=draw.uniform(0.1, 0.5))
+            waits_s.append(seconds(lambda: server.post("/v1/rerank", short)))
+            outcome.tried += 1
+            outcome.check(waits_s[-1] < 2, f"{path}: the next request took {waits_s[-1]:.1f} s")
+    finally:
+        outcome.check(server.stop() == 0, "the server did not exit with 0")
+    ends_s: list[float] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        server = real("--any-model", "--no-access-log", "--drain", "2")
+        hang_up(server.port, "/v1/embeddings", {"input": ["cd " * 100_000] * 2}, after_s=0.05)
+        worker = threading.Thread(
+            target=_post_quietly, args=(server, "/v1/embeddings", {"input": "ef " * 150_000})
+        )
+        worker.start()
+        time.sleep(0.7)
+        server.process.send_signal(number)
+        ends_s.append(seconds(functools.partial(server.process.wait, 60)))
+        worker.join()
+        outcome.tried += 1
+        code = server.stop()
+        outcome.check(code == 0, f"exit code {code} after signal {number}")
+    outcome.figures = {
+        "next_request_s_max": round(max(waits_s), 2),
+        "end_s_sigterm": round(ends_s[0], 1),
+        "end_s_sigint": round(ends_s[1], 1),
+    }
+    return outcome
+
+
+def _post_quietly(server: Any, path: str, body: Any) -> None:
+    with suppress(ConnectionError, http.client.HTTPException):  # the server has ended
+        server.post(path, body)
 
 
 def attack_overload(seed: int, count: int) -> Outcome:

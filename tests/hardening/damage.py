@@ -1,4 +1,4 @@
-"""Files with one byte changed: the damage is named or does no harm; never another answer or a raw error."""
+"""Damaged files: the damage is reported or does no harm; never another answer or a raw error."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import logging
 import random
 import sqlite3
 import tempfile
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,44 +54,89 @@ class SeededEmbedder:
 
 
 def attack(seed: int, count: int) -> Outcome:
-    """Change one byte in `count` copies of SQLite files, caches of scores and vectors, and JSON rankings."""
+    """Change one byte in `count` copies of SQLite files, caches of scores and JSON rankings."""
     outcome = Outcome("files with one byte changed")
     draw = random.Random(seed)
-    seen: Counter[str] = Counter()
-    logging.disable(logging.CRITICAL)
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            for make, share in ((_SQLite, 0.8), (_Scores, 0.1), (_RankingFile, 0.1)):
-                case = make(Path(folder))
-                for _ in range(max(1, round(count * share))):
-                    outcome.tried += 1
-                    _flip(outcome, case, draw, seen)
-    finally:
-        logging.disable(logging.NOTSET)
-    outcome.figures = dict(seen)
+    with _cases(_SQLite, _Scores, _RankingFile) as cases:
+        for case, share in zip(cases, (0.8, 0.1, 0.1), strict=True):
+            for _ in range(max(1, round(count * share))):
+                data = bytearray(case.whole)
+                i, bit = draw.randrange(len(data)), 1 << draw.randrange(8)
+                data[i] ^= bit
+                _try(outcome, case, bytes(data), f"byte {i} of {len(data)}, bit {bit}")
     return outcome
 
 
-def _flip(outcome: Outcome, case: Any, draw: random.Random, seen: Counter[str]) -> None:
-    data = bytearray(case.whole)
-    at, bit = draw.randrange(len(data)), 1 << draw.randrange(8)
-    data[at] ^= bit
-    name = f"{type(case).__name__.strip('_')}, byte {at} of {len(data)}, bit {bit}"
+def attack_pages(seed: int, count: int) -> Outcome:
+    """Damage whole pages in `count` copies of an index: swapped, stale, copied, zeroed, garbage, cut off."""
+    outcome = Outcome("index files with damaged pages")
+    draw = random.Random(seed)
+    with _cases(_Pages) as (case,):
+        size = case.page_size
+        pages = len(case.whole) // size
+        before = case.before + bytes(max(0, len(case.whole) - len(case.before)))
+
+        def page(data: bytes, number: int) -> bytes:
+            return data[number * size : (number + 1) * size]
+
+        stale = [i for i in range(pages) if page(case.whole, i) != page(before, i)]
+        kinds = ("swapped", "swapped", "stale", "copied", "zeroed", "garbage", "cut off")
+        for turn in range(count):
+            data = bytearray(case.whole)
+            kind = kinds[turn % len(kinds)]
+            first, second = draw.sample(range(pages), 2)
+            if kind == "stale":
+                first = draw.choice(stale)
+            new = {
+                "swapped": page(case.whole, second),
+                "stale": page(before, first),
+                "copied": page(case.whole, second),
+                "zeroed": bytes(size),
+                "garbage": draw.randbytes(size),
+                "cut off": page(case.whole, first),
+            }
+            data[first * size : (first + 1) * size] = new[kind]
+            if kind == "swapped":
+                data[second * size : (second + 1) * size] = page(case.whole, first)
+            elif kind == "cut off":
+                del data[first * size + draw.randrange(size) :]
+            _try(outcome, case, bytes(data), f"{kind}, pages {first} and {second} of {pages}", kind)
+    return outcome
+
+
+@contextmanager
+def _cases(*kinds: type[_Case]) -> Iterator[list[Any]]:
+    logging.disable(logging.CRITICAL)
     try:
-        answer = case.answer(bytes(data))
+        with tempfile.TemporaryDirectory() as folder:
+            yield [kind(Path(folder)) for kind in kinds]
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def _try(outcome: Outcome, case: Any, data: bytes, name: str, kind: str = "") -> None:
+    """Query a damaged copy: an error of ours without any text, or the same answer."""
+    outcome.tried += 1
+    name = f"{type(case).__name__.strip('_')}, {name}"
+    try:
+        answer = case.answer(data)
     except ResiftError as exc:
-        seen["named"] += 1
+        _count(outcome, "named", kind)
         outcome.check(not any(word in str(exc) for word in ("river", "honey")), f"{name}: text in {exc}")
         return
     except Exception as exc:
         outcome.fail(f"{name}: raw {type(exc).__name__}: {exc}")
         return
     if case.may_differ or answer == case.expected:
-        seen["harmless"] += 1
-    elif answer == "degraded":
-        seen["named"] += 1
+        _count(outcome, "harmless", kind)
     else:
-        outcome.fail(f"{name}: another answer, nothing said")
+        _count(outcome, "silent", kind)
+        outcome.fail(f"{name}: another answer, nothing said{case.difference(answer)}")
+
+
+def _count(outcome: Outcome, result: str, kind: str) -> None:
+    name = f"{kind} {result}".strip()
+    outcome.figures[name] = outcome.figures.get(name, 0) + 1
 
 
 class _Case:
@@ -115,38 +160,79 @@ class _Case:
 
     def ask(self) -> Any: ...
 
+    def difference(self, answer: Any) -> str:
+        """Return which of the questions has another answer."""
+        if not isinstance(answer, list):
+            return ""
+        numbers = [i for i, (got, want) in enumerate(zip(answer, self.expected, strict=True)) if got != want]
+        return f" (questions {numbers})"
+
 
 class _SQLite(_Case):
-    """Documents, words and vectors in one file."""
+    """Documents, words, vectors, numbers and dates in one file."""
+
+    documents, words = 60, 12
 
     def make(self) -> None:
         asyncio.run(self._fill())
 
     async def _fill(self) -> None:
-        draw = random.Random(5)
         store = SQLiteStore(self.path, embedder=SeededEmbedder(), create=True)
-        await store.add(
-            {
-                "id": f"d{at}",
-                "text": " ".join(draw.choices(WORDS, k=12)),
-                "metadata": {"n": at, "w": WORDS[at % 9]},
-            }
-            for at in range(60)
-        )
+        await store.add(self.document(i) for i in range(self.documents))
         await store.close()
 
-    def ask(self) -> Any:
-        return asyncio.run(self._asked())
+    def document(self, i: int, version: int = 1) -> dict[str, Any]:
+        draw = random.Random(1000 * version + i)
+        day = f"2024-{1 + i % 12:02}-{1 + i % 28:02}"
+        metadata = {"n": i, "w": WORDS[i % 9], "day": day, "tags": [WORDS[i % 4], WORDS[i % 5]]}
+        return {"id": f"d{i}", "text": " ".join(draw.choices(WORDS, k=self.words)), "metadata": metadata}
 
-    async def _asked(self) -> Any:
+    def ask(self) -> Any:
+        return asyncio.run(self._ask())
+
+    async def _ask(self) -> Any:
         store = SQLiteStore(self.path, embedder=SeededEmbedder())
+        filters: list[Any] = [
+            {"w": "glass"},
+            {"day": {">=": "2024-05-01"}},
+            {"n": {"<": self.documents // 2}},
+            {"tags": "honey"},
+            {"w": {"!=": "stone"}},
+        ]
         try:
-            found = [await store.search(question, k=8) for question in QUESTIONS]
-            found.append(await store.search("river", k=8, where={"w": "glass"}))
-            found.append(sorted(await store.get([f"d{at}" for at in range(60)]), key=lambda hit: hit.id))
-            return [[(hit.id, hit.text, hit.score, dict(hit.metadata)) for hit in hits] for hits in found]
+            lists = [await store.search(query, k=8) for query in QUESTIONS]
+            lists += [await store.search("river", k=8, where=where) for where in filters]
+            lists.append(await store.get([f"d{i}" for i in range(self.documents)]))
+            answers: list[Any] = [
+                [(hit.id, hit.text, hit.score, dict(hit.metadata)) for hit in hits] for hits in lists
+            ]
+            vectors = await store.get_vectors([f"d{i}" for i in range(self.documents)])
+            answers += [{id: vector.tobytes() for id, vector in vectors.items()}]
+            answers += [
+                await store.ids({"day": {">=": "2024-05-01"}}),
+                await store.ids(),
+                await store.count(),
+            ]
+            return answers
         finally:
             await store.close()
+
+
+class _Pages(_SQLite):
+    """A file of many pages, and its bytes before the last two writes."""
+
+    documents, words = 500, 40
+    page_size = 8192
+
+    async def _fill(self) -> None:
+        await super()._fill()
+        self.before = self.path.read_bytes()
+        store = SQLiteStore(self.path, embedder=SeededEmbedder())
+        # As many documents as before: their number alone tells nothing.
+        await store.add([self.document(i, version=2) for i in range(0, self.documents, 100)])
+        await store.delete(["d7"])
+        await store.add([self.document(7, version=3)])
+        await store.close()
 
 
 class _Scores(_Case):

@@ -301,6 +301,31 @@ def test_all_stores_failing_raises():
         Pipeline([Raises("a", OSError()), Hangs("b")]).rank(QUERY, deadline_s=0.1)
 
 
+def test_stores_that_are_all_late_give_an_empty_degraded_ranking():
+    """The deadline of the caller is not a failure of a store; a timeout of the store itself is."""
+    stores = [Hangs("a"), Hangs("b")]
+    for deadline_s in (0.0, 0.05):
+        ranking = Pipeline(stores, rerank=Points({})).rank(QUERY, deadline_s=deadline_s)
+        assert (ranking.ids, ranking.degraded) == ([], True)
+        assert ranking.reason == "deadline: no answer in time from any store"
+        assert set(ranking.failures) == {"a", "b"}
+    with pytest.raises(RetrievalError):
+        Pipeline(stores, timeout_s=0.05).rank(QUERY)
+
+
+def test_the_first_of_late_stores_gets_the_time_of_the_reranker():
+    """Hits in the order of the store are better than no hits."""
+
+    class Slow(Answers):
+        async def search(self, query, *, k, where=None):
+            await asyncio.sleep(0.35)
+            return await super().search(query, k=k)
+
+    ranking = Pipeline([Slow("a", ["x"]), Hangs("b")], rerank=Points({"x": 1.0})).rank(QUERY, deadline_s=0.5)
+    assert ranking.ids == ["x"]
+    assert ranking.failures == {"b": "no answer in time"}
+
+
 def test_events_of_all_stages_go_to_one_sink():
     """One sink for fan-out, fusion, gate and rerank, and no query text in any event."""
     sink = ListSink()

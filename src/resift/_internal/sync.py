@@ -19,8 +19,8 @@ T = TypeVar("T")
 CLEANUP_S = 0.7
 """How long cancelled work may take to close its files after Ctrl-C."""
 
-MAX_RESERVE_S = 1.0
-"""One call that hangs must not take all time from the next ones."""
+MAX_RESERVE_S, MAX_RESERVE_SHARE = 1.0, 0.75
+"""One late call must not take all time from the next ones."""
 
 LATENESS_DECAY = 0.99
 """How much of the known lateness stays with each call: half of it for 70 calls."""
@@ -104,7 +104,7 @@ def _run_with_deadline(
     With many busy threads, the loop and the waiting thread get the interpreter late.
     """
     global _lateness_s
-    reserve_s = min(_lateness_s, deadline_s / 2)
+    reserve_s = min(_lateness_s, deadline_s * MAX_RESERVE_SHARE)
     end_s = time.monotonic() + deadline_s
 
     async def run() -> T:

@@ -285,12 +285,10 @@ class Reader:
             except InputError as exc:
                 self.problems.add(node.line, f"{where}: {exc}")
             key, url = arguments.get("api_key_env"), arguments.get("url")
-            if (
-                isinstance(key, str)
-                and isinstance(url, str)
-                and self._leaves_own_network(url, key, "QDRANT_URL")
-            ):
-                message = _leak_message(key, _host(url), "QDRANT_URL")
+            # Variables such as QDRANT_URL name the host that the key belongs to.
+            hosts = next((option.variables for option in options if option.name == "url"), ())
+            if isinstance(key, str) and isinstance(url, str) and self._leaves_own_network(url, key, hosts):
+                message = _leak_message(key, _host(url), hosts[0] if hosts else "")
                 self.problems.add(node.key_lines.get("url", node.line), f"{where}.url {message}")
         for part in parts.values():
             for name, message in part.problems() if isinstance(part, Options) else ():
@@ -344,21 +342,20 @@ class Reader:
                 self.problems.add(node.line, f"{name} uses {message}.")
                 return None
         for variable in environment.REFERENCE.findall(text):
-            if self._leaves_own_network(text, variable, "PGHOST"):
+            if self._leaves_own_network(text, variable, ("PGHOST",)):
                 message = _leak_message(variable, _host(text), "PGHOST")
                 self.problems.add(node.line, f"{name} {message}")
                 return None
         return self._expand(text, node, name)
 
-    def _leaves_own_network(self, address: str, variable: str, host_variable: str) -> bool:
+    def _leaves_own_network(self, address: str, variable: str, host_variables: Sequence[str]) -> bool:
         """Whether a secret would go to a public host that only the file names."""
         host = _host(address)
-        own_host = os.environ.get(host_variable, "")
-        own_host = _host(own_host) if "://" in own_host else own_host
+        own_hosts = [os.environ.get(name, "") for name in host_variables]
         return (
             "$" not in host
             and is_public_name(host)
-            and host != own_host
+            and host not in [_host(own) if "://" in own else own for own in own_hosts]
             and not environment.is_allowed_variable(variable)
         )
 
@@ -435,7 +432,8 @@ def _host(address: str) -> str:
 def _leak_message(variable: str, host: str, host_variable: str) -> str:
     return (
         f"would send {variable} to {host}. If that is intended, say so outside the file: "
-        f"export {host_variable}=… with this host, or export {environment.ALLOWED_VARIABLES}={variable}"
+        + (f"export {host_variable}=… with this host, or " if host_variable else "")
+        + f"export {environment.ALLOWED_VARIABLES}={variable}"
     )
 
 

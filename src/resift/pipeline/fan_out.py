@@ -233,6 +233,7 @@ async def fan_out(
     k: int,
     where: Where | None = None,
     deadline: Deadline | None = None,
+    last: Deadline | None = None,
     timeout_s: float | None = None,
     sink: Sink | None = None,
     lazy: bool = False,
@@ -241,6 +242,7 @@ async def fan_out(
 
     `lazy` lets stores load texts and metadata at their first use. `timeout_s` applies to stores without their
     own. A store that fails or is late does not affect the others. Raises RetrievalError if all of them fail.
+    If all are late at the deadline, the first of them has time until `last`.
     """
     if where is not None:
         parse_filter(where)  # an invalid filter is an error of the caller, not a failure of every store
@@ -253,10 +255,15 @@ async def fan_out(
     ]
     results: list[StoreResult] = []
     try:
-        for ref, limit, task in zip(refs, limits, tasks, strict=True):
+        for limit, task in zip(limits, tasks, strict=True):
             if not task.done():
                 # Not wait_for, which waits until the cancelled work has ended, however long that takes.
                 await asyncio.wait({task}, timeout=limit.timeout_s)
+        if last is not None and not any(task.done() for task in tasks):
+            unlimited = [task for task, limit in zip(tasks, limits, strict=True) if limit.at_s >= until.at_s]
+            if unlimited:
+                await asyncio.wait(unlimited, timeout=last.timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        for ref, limit, task in zip(refs, limits, tasks, strict=True):
             if task.done():
                 results.append(task.result())
                 continue

@@ -14,9 +14,19 @@ from typing import TypedDict, Unpack
 
 from resift._internal.sync import sync_method
 from resift.deadline import Clock, Deadline
-from resift.errors import CapabilityError, InputError, redact
+from resift.errors import CapabilityError, InputError, RetrievalError, redact
 from resift.events import Sink, ambient_sink
-from resift.pipeline.fan_out import DeadlinePassed, OverFetch, Store, Stores, fan_out, run_until, store_refs
+from resift.pipeline.fan_out import (
+    LATE,
+    DeadlinePassed,
+    OverFetch,
+    Store,
+    StoreResult,
+    Stores,
+    fan_out,
+    run_until,
+    store_refs,
+)
 from resift.pipeline.pool import Pool, Stage, UsesNeighbors, validate_stage_output
 from resift.pipeline.stages import Fuse, Gate, Rerank, Shape, is_breaker_closed
 from resift.protocols import Reranker, Scorer, ScoringStage, display_name, required_capabilities
@@ -184,7 +194,7 @@ class Pipeline:
 
         `deadline` is for callers that share one with other work; it replaces `deadline_s`.
         Raises CapabilityError before any I/O, InputError for a wrong argument, RetrievalError if every store
-        failed.
+        failed. Stores that are late do not fail: without any hit at the deadline, the ranking is empty.
         """
         k = self.k if k is None else k
         check_k(k)
@@ -232,6 +242,8 @@ class Pipeline:
     async def _run(self, pool: Pool, seconds: float | None, *, lazy: bool) -> Pool:
         """Query the stores, run the stages and cut to k."""
         pool = await self._retrieve(pool, seconds, lazy=lazy)
+        if len(pool.failures) == len(self.stores):
+            return pool  # all are late: nothing to fuse or rerank
         for kind, name, stage in zip(self._kinds, self._names, self.stages, strict=True):
             if stage in self._use_neighbors:
                 pool = await self.add_neighbors(pool)
@@ -248,19 +260,34 @@ class Pipeline:
         # Fusion alone takes little time; only further stages need a share of the deadline.
         if seconds is not None and len(self.stages) > 1:
             deadline = deadline.sooner(seconds * FAN_OUT_SHARE)
-        results = await fan_out(
-            self.stores,
-            pool.query,
-            k=self.fetch(pool.k),
-            where=pool.where,
-            deadline=deadline,
-            timeout_s=self.timeout_s,
-            sink=pool.sink,
-            lazy=lazy,
-        )
+        late = [StoreResult(ref, failure=LATE) for ref in self.stores]
+        try:
+            # With many callers the time may be over before a search has its turn. Then it must cost nothing.
+            results = (
+                late
+                if pool.deadline.expired
+                else await fan_out(
+                    self.stores,
+                    pool.query,
+                    k=self.fetch(pool.k),
+                    where=pool.where,
+                    deadline=deadline,
+                    last=pool.deadline,
+                    timeout_s=self.timeout_s,
+                    sink=pool.sink,
+                    lazy=lazy,
+                )
+            )
+        except RetrievalError as exc:
+            # Nothing failed if all are late: the caller gets what there is at its deadline, here no hits.
+            if set(exc.failures.values()) != {LATE}:
+                raise
+            results = late
         failures = {result.ref.name: result.failure for result in results if result.failure}
         reasons = pool.reasons
-        if failures:
+        if len(failures) == len(results):
+            reasons = (*reasons, f"deadline: {LATE} from any store")
+        elif failures:
             reasons = (*reasons, f"{len(failures)} of {len(results)} stores failed: {', '.join(failures)}")
         pool = replace(
             pool,

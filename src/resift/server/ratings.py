@@ -130,8 +130,9 @@ class RatingsLog:
         return self._ratings
 
     def _check_last_line(self, line: bytes) -> None:
-        # Half a line is what a crash or another writer leaves. A whole one has lost its line break.
-        if line.strip() and (_parse_line(line[:-1]) or _parse_line(line)):
+        # Half a line is what a crash or another writer leaves. A whole one has lost its line break, and zeros
+        # were written by neither.
+        if b"\0" in line or (line.strip() and (_parse_line(line[:-1]) or _parse_line(line))):
             raise self._damage()
 
     def _damage(self) -> RequestFailed:

@@ -16,13 +16,13 @@ from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent
 from resift.agent.multi_doc import MultiDocSynthesizer, answer_from_ranking, clean_question
 from resift.agent.writers import ExtractiveWriter
 from resift.deadline import Deadline
-from resift.errors import InputError, RetrievalError
+from resift.errors import InputError
 from resift.explain.flow import Flow, find_move, hit_body, hit_location, hit_title, make_layout, read_flow
 from resift.explain.svg import NARROW, WIDE, picture
 from resift.external.candidates import read_hits
 from resift.ingest.indexing import open_index
 from resift.pipeline.defaults import FETCH, views
-from resift.pipeline.fan_out import LATE, Store, StoreRef
+from resift.pipeline.fan_out import Store, StoreRef
 from resift.pipeline.pipeline import Pipeline
 from resift.pipeline.scored_search import relevance_of
 from resift.pipeline.stages import AdaptiveDepth, Rerank, Shape
@@ -488,13 +488,7 @@ class SearchService:
 
 
 async def _search_pipeline(pipeline: Pipeline, body: SearchRequest, deadline: Deadline) -> Ranking:
-    try:
-        return await pipeline.search(body.query, k=body.k, where=body.where, deadline_s=deadline.timeout_s)
-    except RetrievalError as exc:
-        if any(why != LATE for why in exc.failures.values()):
-            raise
-        # No store failed: the deadline of the client was too short for all of them.
-        return Ranking((), degraded=True, reason=str(exc), query=body.query)
+    return await pipeline.search(body.query, k=body.k, where=body.where, deadline_s=deadline.timeout_s)
 
 
 def _make_fuser(method: str) -> Reranker:

@@ -408,6 +408,9 @@ class RowListCache:
         connection.version = file.version  # another process may have converted the file
         if old is not None and old.file.generation == file.generation:
             return old
+        (newest,) = connection.execute("SELECT max(generation) FROM row_blocks").fetchone()
+        if newest is not None and newest > file.generation:
+            raise IndexCorruptedError("facts", "all")  # their page is from before the last write
         if old is None or old.file.version != file.version:
             old, self._counts = None, {}
         lengths_by_block = {} if old is None else dict(old.lengths_by_block)

@@ -82,6 +82,7 @@ AUTO = "auto"
 _BATCH = 512  # documents per embedding call and transaction
 _TEXT_BATCH = 2048  # documents per transaction without an embedder
 _READERS = 4
+_SMALL = 20_000  # documents; searching so few is mostly Python, which runs on one core at a time
 _FIRST_TEXTS = 32  # of a lazy search, read with the ids
 _ATTEMPTS = 5  # at reading a file that is replaced meanwhile
 
@@ -150,6 +151,8 @@ class SQLiteStore:
         # SQLite allows one writer at a time. A single thread queues writes that would wait for the lock.
         self._writer = Workers(f"{name}-write", threads=1)
         self._readers = Workers(f"{name}-read", threads=_READERS)
+        # Threads that all run Python would only delay each other and the event loop.
+        self._searcher = Workers(f"{name}-search", threads=1)
         self._user = FileUser(self.path, name, None if embedder is None else embedder_name(embedder))
         try:
             file = self._check_file(language)
@@ -159,6 +162,7 @@ class SQLiteStore:
         self._analyzer = Analyzer(file.language)
         self.exact = exact
         self._model = model
+        self._is_small = file.documents <= _SMALL
         self._lock = threading.Lock()
         self._rows = RowListCache()
         self._lexical: LexicalView | None = None
@@ -366,12 +370,13 @@ class SQLiteStore:
                 if view is None or view.rows is not rows:
                     view = self._lexical = LexicalView(rows, self._model)
             words = self._analyzer.query_words(query, languages=rows.file.languages)
+            self._is_small = rows.file.documents <= _SMALL
             matches = view.search(connection, words, k, find_rows(connection, tests) if tests else None)
             if lazy and not tests:
                 return self._lazy_hits(connection, rows, matches, k, source)
             return self._load_hits(connection, matches, k, tests, source)
 
-        return await self._read(work)
+        return await self._read(work, self._searcher if self._is_small else None)
 
     async def search_vectors(
         self,
@@ -404,7 +409,7 @@ class SQLiteStore:
                 hits = self._load_hits(connection, neighbors.matches, k, tests, source)
             return SearchHits(hits, approximate=neighbors.approximate)
 
-        return await self._read(work)
+        return await self._read(work, self._searcher if self._is_small else None)
 
     def _lazy_hits(
         self, connection: Connection, rows: RowList, matches: list[tuple[int, float]], k: int, source: str
@@ -514,8 +519,8 @@ class SQLiteStore:
 
     def release(self) -> None:
         """Close without an event loop; waits for running work."""
-        self._writer.close(wait=True)
-        self._readers.close(wait=True)
+        for workers in (self._writer, self._readers, self._searcher):
+            workers.close(wait=True)
         if self._unread:
             with suppress(StoreError), self._file.reading() as connection:
                 self._read_unread(connection)
@@ -545,7 +550,7 @@ class SQLiteStore:
             )
         return file
 
-    async def _read(self, work: Callable[[Connection], T]) -> T:
+    async def _read(self, work: Callable[[Connection], T], workers: Workers | None = None) -> T:
         """Run the work on one snapshot of the file, in a reader thread."""
 
         def read() -> T:
@@ -553,7 +558,7 @@ class SQLiteStore:
                 connection.execute("BEGIN")
                 return work(connection)
 
-        return await self._run(self._readers, read)
+        return await self._run(workers or self._readers, read)
 
     async def _write(self, work: Callable[[Connection], T]) -> T:
         """Run the work in one write transaction, which converts a file of an older version first."""
