@@ -134,10 +134,10 @@ def _try_sites(outcome: Outcome, client: Any, draw: random.Random, count: int) -
 
 STORES = (
     "{name: s, kind: qdrant, url: 'URL', api_key_env: QDRANT_API_KEY, embedder: BAAI/bge-small-en-v1.5}",
-    "{name: s, kind: qdrant-collection, url: 'URL', collection: c, api_key_env: QDRANT_API_KEY, text: t}",
-    "{name: s, kind: elasticsearch-query, url: 'URL', index: d, api_key_env: ELASTIC_API_KEY, text: t}",
+    "{name: s, kind: qdrant-collection, url: 'URL', collection: c, api_key_env: QDRANT_API_KEY}",
+    "{name: s, kind: elasticsearch-query, url: 'URL', index: d, api_key_env: ELASTIC_API_KEY}",
     "{name: s, kind: postgres, dsn: 'postgresql://me:${PGPASSWORD}@HOST/db'}",
-    "{name: s, kind: postgres-table, dsn: 'postgresql://me:${PGPASSWORD}@HOST/db', table: t, text: t, id: i}",
+    "{name: s, kind: postgres-table, dsn: 'postgresql://me:${PGPASSWORD}@HOST/db', table: t}",
 )
 RERANKERS = (
     "{kind: tei, base_url: 'URL'}", "{kind: vllm, base_url: 'URL'}", "{kind: infinity, base_url: 'URL'}",
@@ -179,7 +179,9 @@ def attack_secrets(seed: int, count: int) -> Outcome:
                 text = text.replace("URL", f"{draw.choice(('https', 'http'))}://{host}").replace("HOST", host)
                 file.write_text(text, encoding="utf-8")
                 problems = inspect_yaml(file)[1].lines()
-                outcome.check(bool(problems), f"taken: {text!r}")
+                # Not for another mistake: then the attack would prove nothing.
+                refused = any("would send" in line or "is not meant for" in line for line in problems)
+                outcome.check(refused, f"{problems} for {text!r}")
                 outcome.check(not any(secret in line for line in problems), f"the secret is shown: {text!r}")
     finally:
         os.environ.clear()
