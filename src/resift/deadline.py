@@ -40,13 +40,12 @@ class Deadline:
     @property
     def expired(self) -> bool:
         """Whether it has passed."""
-        return self.remaining_s() <= 0.0
+        return self.clock() >= self.at_s
 
     @property
     def timeout_s(self) -> float | None:
         """Seconds left in the form that asyncio.timeout takes: None when there is no deadline."""
-        left = self.remaining_s()
-        return None if math.isinf(left) else left
+        return None if self.at_s == math.inf else max(0.0, self.at_s - self.clock())
 
     def sooner(self, seconds: float | None) -> Deadline:
         """Return the earlier of this one and that many seconds from now."""

@@ -324,7 +324,7 @@ def store_languages(ref: StoreRef) -> Languages | None:
     declared = getattr(getattr(ref.store, "embedder", None), "languages", None)
     if declared is None:
         declared = getattr(getattr(ref.owner, "embedder", None), "languages", None)
-    return None if declared is None else check_languages(declared)
+    return declared if declared is None or type(declared) is tuple else check_languages(declared)
 
 
 def _failed(ref: StoreRef, exc: Exception, started: float, sink: Sink | None) -> StoreResult:

@@ -32,6 +32,7 @@ from resift.pipeline.stages import Fuse, Gate, Rerank, Shape, is_breaker_closed
 from resift.protocols import Reranker, Scorer, ScoringStage, display_name, required_capabilities
 from resift.ranking.blend import nearest_neighbors
 from resift.ranking.context import PassageReader
+from resift.ranking.fusion.rerankers import is_built_in_fusion
 from resift.stores.base import DocumentLoadError
 from resift.stores.filters import list_conditions, parse_filter
 from resift.types import Ranking, StageKind, Where, cut_record
@@ -157,7 +158,8 @@ class Pipeline:
         check_callable(clock, "clock", "a monotonic clock such as time.monotonic")
         if capabilities is not None:
             check_list(capabilities, "capabilities", "names such as db.docs:read")
-        self._reader = PassageReader((ref.owner for ref in self.stores), self.scorer)
+        self._owners = tuple({id(ref.owner): ref.owner for ref in self.stores}.values())
+        self._reader = PassageReader(self._owners, self.scorer)
         self.k = k
         self.fetch = fetch
         self.deadline_s = deadline_s
@@ -309,11 +311,12 @@ class Pipeline:
         keys = {condition.key for condition in list_conditions(parse_filter(pool.where))}
         # Usually every key of the filter occurs in a hit, and no store has to be queried.
         absent = {key for key in keys if not any(key in hit.metadata for hit in hits)}
-        owners = {id(ref.owner): ref.owner for ref in self.stores}.values()
-        if not absent or not all(hasattr(owner, "explain_filter") for owner in owners):
+        if not absent or not all(hasattr(owner, "explain_filter") for owner in self._owners):
             return ()
         try:
-            notes = [await run_until(pool.deadline, owner.explain_filter(pool.where)) for owner in owners]
+            notes = [
+                await run_until(pool.deadline, owner.explain_filter(pool.where)) for owner in self._owners
+            ]
         except Exception as exc:
             log.debug("the filter could not be explained: %s", redact(exc))
             return ()
@@ -325,9 +328,10 @@ class Pipeline:
 
         Two stores may have different embedders, so the vectors of the store that knows most hits are used.
         """
-        owners = {id(ref.owner): ref.owner for ref in self.stores}.values()
         # `vectors_of` is the name of the method in Resift 0.2.
-        methods = [getattr(owner, "get_vectors", getattr(owner, "vectors_of", None)) for owner in owners]
+        methods = [
+            getattr(owner, "get_vectors", getattr(owner, "vectors_of", None)) for owner in self._owners
+        ]
         readers = [method for method in methods if method is not None]
         if pool.neighbors or not readers or len(pool.hits) < 2 or pool.deadline.expired:
             return pool
@@ -352,7 +356,7 @@ class Pipeline:
     async def close(self) -> None:
         """Close the stores and scorers that can be closed."""
         scorers = (stage.scorer if isinstance(stage, ScoringStage) else stage for stage in self.stages)
-        parts = [*(ref.owner for ref in self.stores), *scorers]
+        parts = [*self._owners, *scorers]
         # By identity: a store with two views, or a scorer of two stages, is closed once.
         for part in {id(part): part for part in parts}.values():
             close = getattr(part, "aclose", None) or getattr(part, "close", None)
@@ -402,7 +406,9 @@ async def _run_stage(stage: Stage, pool: Pool, kind: StageKind, name: str) -> Po
     if seconds is not None:
         limited = replace(pool, deadline=_reserve(pool.deadline, seconds, STOP_S, STOP_SHARE))
     # Subclasses are foreign: they may wait, and may break the contract.
-    own_fusion = type(stage) is Fuse and stage.is_built_in(pool)
+    own_fusion = type(stage) is Fuse and is_built_in_fusion(
+        stage.reranker_for(pool) if stage.reranker is None else stage.reranker
+    )
     try:
         # Our own stages without I/O never wait, so they need no task that could be abandoned.
         if own_fusion or type(stage) in (Gate, Shape):

@@ -22,7 +22,7 @@ from resift.ranking.context import (
     make_passage,
     read_passages,
 )
-from resift.ranking.fusion.rerankers import RRFReranker, is_built_in_fusion
+from resift.ranking.fusion.rerankers import RRFReranker
 from resift.ranking.gate import NEUTRAL, Profile, gate
 from resift.ranking.gate.profiles import OWN_SCORE
 from resift.ranking.order_model import MAX_DEPTH, rerank_depth
@@ -58,13 +58,12 @@ class Fuse:
         self.keep = keep
         self.requires = required_capabilities(reranker)
         self._made: tuple[object, Reranker] | None = None  # the last one, with the names it was made for
-        self._known: tuple[Reranker, bool] | None = None  # the last one, and whether it is built in
 
     async def __call__(self, pool: Pool) -> Pool:
         """Return the pool with fused hits; hits of equal score are ordered by id."""
         per_store = [list(hits) for hits in pool.lists.values()]
         k = sum(map(len, per_store)) if self.keep is None else self.keep
-        reranker = self.reranker if self.reranker is not None else self.reranker_for(pool)
+        reranker = self.reranker_for(pool) if self.reranker is None else self.reranker
         options: JsonObject = {}
         # A reranker with the plain signature `fuse(per_store, *, k)` gets nothing else.
         for name in _extra_arguments(type(reranker)):
@@ -84,13 +83,6 @@ class Fuse:
             return pool.reorder(fused, *fused.records)
         name = declared_name(reranker) or "fuse"
         return pool.reorder(fused, make_record(StageKind.FUSE, name, fused, scored=True))
-
-    def is_built_in(self, pool: Pool) -> bool:
-        """Whether the reranker for this pool is one of Resift's fusion methods."""
-        reranker = self.reranker if self.reranker is not None else self.reranker_for(pool)
-        if self._known is None or self._known[0] is not reranker:
-            self._known = reranker, is_built_in_fusion(reranker)
-        return self._known[1]
 
     def reranker_for(self, pool: Pool) -> Reranker:
         """Return the reranker for the stores of this pool."""

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from resift._internal.arrays import Array
-from resift.errors import require
+from resift._internal.arrays import Array, np
 from resift.events import Event, Sink, emit
 from resift.ranking.evidence import Evidence, RerankScores, evidence
 from resift.ranking.order_model import OrderModel, default_model
@@ -355,7 +354,6 @@ def nearest_neighbors(vectors: Mapping[str, Array]) -> dict[str, tuple[tuple[str
     ids = sorted(vectors)
     if len(ids) < 2:
         return {}
-    np = require("numpy", extra="local")
     rows = np.asarray([vectors[id] for id in ids], dtype=np.float32)
     lengths = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
     rows = rows / np.where(lengths > 0, lengths, 1)

@@ -107,10 +107,10 @@ class Evidence:
         parts: dict[str, dict[str, float]] = {}
         for label, column in self.fused_parts.items():
             name = _MODE_NAMES.get(modes.get(label, ""), label)
-            terms = parts.setdefault(name, {})
-            for id in self.ids:
-                if id in column:
-                    terms[id] = terms.get(id, 0.0) + column[id]
+            terms = {id: column[id] for id in self.ids if id in column}
+            if name in parts:
+                terms = parts[name] | {id: parts[name].get(id, 0.0) + value for id, value in terms.items()}
+            parts[name] = terms
         return parts
 
     def uses_vectors(self) -> bool:

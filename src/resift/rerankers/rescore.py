@@ -7,6 +7,7 @@ import math
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -121,7 +122,7 @@ async def rerank_hits(
         for hit in hits
     ]
     scorable = [i for i, hit in enumerate(texts) if hit is not None]
-    with ambient_sink(sink):
+    with nullcontext() if sink is None else ambient_sink(sink):
         scores = await _score(
             scorer, query, [hit for hit in texts if hit is not None], deadline or Deadline.never()
         )

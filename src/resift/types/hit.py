@@ -164,23 +164,21 @@ def set_original(hit: Hit, original: object) -> Hit:
 
 
 def _read_text(hit: Hit) -> str:
-    text = _get_text(hit)
-    return text if isinstance(text, str) else _load(hit)[0]
+    content: str | StoredContent = _get_text(hit)
+    if isinstance(content, str):
+        return content
+    text, metadata = content.load((hit.id,))[hit.id]
+    _set_metadata(hit, metadata)  # before the text, which tells other threads that both are loaded
+    _set_text(hit, text)
+    return text
 
 
 def _read_metadata(hit: Hit) -> Metadata:
     metadata: Metadata | None = _get_metadata(hit)
-    return _load(hit)[1] if metadata is None else metadata
-
-
-def _load(hit: Hit) -> tuple[str, Metadata]:
-    content: str | StoredContent = _get_text(hit)
-    if isinstance(content, str):  # another thread has loaded it
-        return content, _get_metadata(hit)
-    text, metadata = content.load((hit.id,))[hit.id]
-    _set_metadata(hit, metadata)  # before the text, which tells other threads that both are loaded
-    _set_text(hit, text)
-    return text, metadata
+    if metadata is None:
+        _read_text(hit)
+        metadata = _get_metadata(hit)
+    return metadata
 
 
 # On top of the slots. A __getattr__ would slow down every attribute, not only these two.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import fsum
 from typing import Literal, NamedTuple, TypedDict, TypeVar, cast
@@ -274,12 +274,12 @@ def _add_up(lists: Sequence[RankedList], values: Sequence[Sequence[float]], tota
             totals = dict(zip(ranked.hits, column, strict=True))
             continue
         for key, value in zip(ranked.hits, column, strict=True):
-            if key not in totals:
-                totals[key] = value
-            elif key in several:
+            if key in several:
                 several[key].append(value)
-            else:
+            elif key in totals:
                 several[key] = [totals[key], value]
+            else:
+                totals[key] = value
     try:
         if total is not fsum:
             totals = {key: total(several.get(key) or [value]) for key, value in totals.items()}
@@ -320,6 +320,10 @@ class Contributions(Mapping[str, Mapping[str, float]]):
             }
             self._source = (), (), (), None
         return self._parts
+
+    def items(self) -> ItemsView[str, Mapping[str, float]]:
+        """Return the columns with their labels."""
+        return self._read().items()
 
     def __getitem__(self, label: str) -> Mapping[str, float]:
         return self._read()[label]

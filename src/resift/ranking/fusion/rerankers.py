@@ -141,9 +141,10 @@ class RRFReranker(FusionReranker):
 
 def is_built_in_fusion(reranker: object) -> bool:
     """Whether a reranker is one of Resift's fusion methods."""
-    if type(reranker) is WeightedReranker:
-        return True
-    return type(reranker) in (FusionReranker, RRFReranker) and getattr(reranker, "name", "") in METHODS
+    kind = type(reranker)
+    return kind is WeightedReranker or (
+        kind in (FusionReranker, RRFReranker) and getattr(reranker, "name", "") in METHODS
+    )
 
 
 class Method:

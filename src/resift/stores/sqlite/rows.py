@@ -154,7 +154,8 @@ def read_rows_by_id(connection: Connection, ids: Sequence[str]) -> dict[str, Sto
     """Return id -> row of the documents that exist."""
     statement = f"SELECT {_COLUMNS} FROM documents WHERE id IN"  # noqa: S608
     rows = {row.id: row for row in map(_verify, select_in(connection, statement, ids))}
-    _check_absence(connection, [id for id in ids if id not in rows])
+    if absent := [id for id in ids if id not in rows]:
+        _check_absence(connection, absent)
     return rows
 
 
@@ -231,7 +232,8 @@ def read_vectors_by_id(connection: Connection, ids: Sequence[str], dimension: in
     numbers = [row for (row,) in select_in(connection, "SELECT row FROM documents WHERE id IN", ids)]
     rows = read_ids(connection, numbers)
     known = set(rows.values())
-    _check_absence(connection, [id for id in ids if id not in known])
+    if absent := [id for id in ids if id not in known]:
+        _check_absence(connection, absent)
     vectors = read_vectors(connection, numbers)
     # A file with vectors has one for every document.
     if dimension and len(vectors) < len(rows):
