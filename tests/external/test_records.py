@@ -63,6 +63,16 @@ SHAPES: list[tuple[dict[str, Any], str, tuple[str, ...]]] = [
     ({"remark": "Pump is broken"}, "Pump is broken", ("remark",)),
 ]
 NESTED: list[tuple[dict[str, Any], str, tuple[str, ...]]] = [
+    (
+        {"title": "A", "paragraphs": ["the pump is leaking oil again", "replace it"], "tags": ["a", "b"]},
+        "A\n\nthe pump is leaking oil again\n\nreplace it",
+        ("title", "paragraphs"),
+    ),
+    (
+        {"title": "A", "sections": [{"heading": "B", "text": "the pump is leaking oil again"}]},
+        "A\n\nB\n\nthe pump is leaking oil again",
+        ("title", "sections"),
+    ),
     ({"_score": 2.5, "_source": {"title": "A", "body": "b"}}, "A\n\nb", ("title", "body")),
     ({"payload": {"page_content": "b", "lang": "en"}}, "b", ("payload.page_content",)),
     ({"title": "A", "fields": {"body": "b"}}, "A\n\nb", ("title", "fields.body")),

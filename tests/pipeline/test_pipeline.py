@@ -399,4 +399,5 @@ def test_a_filter_that_cannot_match_says_which_keys_and_values_there_are(tmp_pat
     ranking = asyncio.run(search())
     assert len(ranking.warnings) == (told is not None)
     assert all(told in warning for warning in ranking.warnings)
+    assert all(warning in repr(ranking) for warning in ranking.warnings)
     assert Ranking.from_dict(ranking.to_dict()) == ranking

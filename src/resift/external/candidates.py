@@ -85,7 +85,7 @@ def _read_records(items: Sequence[object], strings_are: Literal["text", "id"]) -
         if isinstance(item, Hit):
             records.append(item)
         elif isinstance(item, str):
-            records.append({"id": item} if strings_are == "id" else {"text": item})
+            records.append({strings_are: str(item)})  # not a subclass such as a string of NumPy
         elif type(item) is dict or isinstance(item, Mapping):
             records.append(flatten_record(item))
         elif type(item) is tuple and len(item) == 2 and isinstance(item[0], (str, Mapping)):

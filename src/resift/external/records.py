@@ -4,7 +4,7 @@ A record is a JSON object, a dict, or a row of CSV, Parquet or a DataFrame. Its 
 other text field, with an empty line between them:
 
 1. Fields with a known name, in the order of `TITLE_NAMES` and `BODY_NAMES`, whatever the case of the name.
-2. Strings of at least 5 words under any other name, in the order of their names.
+2. Strings of at least 5 words under any other name, in the order of their names, also in lists.
 3. Without a field of 1 or 2 beyond the title, the objects inside the record, such as Elasticsearch's
    `_source`, and then its `metadata`. Fields in them are named with dots: `_source.body`.
 4. Without any field beyond the title, strings of at least 3 words.
@@ -206,12 +206,22 @@ def _text_fields(record: JsonMapping, *, depth: int) -> list[Part]:
             text = value if type(value) is str else _value_text(value, depth)
             if text and not text.isspace():
                 ranked.append((rank, key, text))
-        elif isinstance(value, str) and key.lstrip()[:1] not in ("_", "@") and _has_words(value, _LONG_WORDS):
-            ranked.append((rank, key, value))
+        elif key.lstrip()[:1] not in ("_", "@") and (text := _long_text(value, depth)):
+            ranked.append((rank, key, text))
     parts = [(key, text) for _, key, text in sorted(ranked)]
     if all(rank < len(TITLE_NAMES) for rank, _, _ in ranked) and depth < _MAX_DEPTH:
         parts += _nested_fields(record, depth=depth, titles=not parts)
     return parts
+
+
+def _long_text(value: object, depth: int) -> str:
+    """Return a long string, or the text of a list that contains one, such as a list of paragraphs."""
+    if isinstance(value, str):
+        return value if _has_words(value, _LONG_WORDS) else ""
+    if not isinstance(value, (list, tuple)) or not value or not isinstance(value[0], (str, Mapping)):
+        return ""
+    text = _value_text(value, depth)
+    return text if any(_has_words(part, _LONG_WORDS) for part in text.split(JOIN)) else ""
 
 
 def _nested_fields(record: JsonMapping, *, depth: int, titles: bool) -> list[Part]:

@@ -69,7 +69,9 @@ class Ranking(Sequence[Hit]):
         # Ids and scores only: logs and tracebacks show this, and must not contain documents.
         source = f", by {self.tier}" if self.tier else ""
         degraded = f", degraded: {self.reason}" if self.degraded else ""
-        lines = [f"<Ranking of {len(self.hits)} from {len(self.hits) + len(self.cut)}{source}{degraded}>"]
+        warned = "".join(f", warning: {warning}" for warning in self.warnings)
+        count = f"{len(self.hits)} from {len(self.hits) + len(self.cut)}"
+        lines = [f"<Ranking of {count}{source}{degraded}{warned}>"]
         for rank, hit in enumerate(self.hits[:3], start=1):
             score = "–" if hit.score is None else f"{hit.score:.4g}"
             lines.append(f"{rank:>3}  {score:>8}  {hit.id!r}")
