@@ -107,28 +107,28 @@ def test_k_limits_the_answer(kind: str) -> None:
     run(kind, body)
 
 
-@pytest.mark.parametrize("query", ["", "   ", "\n\t"])
-def test_a_blank_query_finds_nothing(kind: str, query: str) -> None:
+def test_a_blank_query_finds_nothing(kind: str) -> None:
     """There is nothing to look for, so there is nothing to find."""
 
     async def body(store: Any) -> None:
         await store.add(DOCS)
-        assert await store.search(query, k=5) == []
+        for query in ("", "   ", "\n\t"):
+            assert await store.search(query, k=5) == []
 
     run(kind, body)
 
 
-@pytest.mark.parametrize(
-    "query",
-    ['"', "bamboo*", "NEAR(bamboo)", "bamboo AND", "text:bamboo", "bamboo' OR 1=1 --", "^bamboo", "a\x00bamboo", "(", "bamboo 💥", "-bamboo +China {x}", "%_", "\\", "x" * 5000],
-)  # fmt: skip
-def test_no_query_is_syntax(kind: str, query: str) -> None:
+HARMLESS_QUERIES = ['"', "bamboo*", "NEAR(bamboo)", "bamboo AND", "text:bamboo", "bamboo' OR 1=1 --", "^bamboo", "a\x00bamboo", "(", "bamboo 💥", "-bamboo +China {x}", "%_", "\\", "x" * 5000]  # fmt: skip
+
+
+def test_no_query_is_syntax(kind: str) -> None:
     """Operators, quotes and control characters of the engine are plain text in a query."""
 
     async def body(store: Any) -> None:
         await store.add(DOCS)
-        hits = await store.search(query, k=3)
-        assert {hit.id for hit in hits} <= {doc["id"] for doc in DOCS}
+        for query in HARMLESS_QUERIES:
+            hits = await store.search(query, k=3)
+            assert {hit.id for hit in hits} <= {doc["id"] for doc in DOCS}, query
 
     run(kind, body)
 
@@ -321,30 +321,30 @@ def test_a_filter_is_applied_before_the_cut(kind: str) -> None:
     run(kind, body)
 
 
-@pytest.mark.parametrize(
-    "where",
-    [
-        {"a": None},
-        {"a": {"b": 1}},
-        {"a": [[1]]},
-        {1: 2},
-        "topic",
-        {"": 1},
-        {"a": {}},
-        {"a": {">": True}},
-        {"a": {">": [1]}},
-        {"a": {"gte": 1}},
-        {"or": [{"a": 1}, "b"]},
-        {"or": [{"a": {"in": [1]}}]},
-    ],
-)
-def test_a_filter_that_means_nothing_is_refused(kind: str, where: Any) -> None:
+MEANINGLESS_FILTERS: list[Any] = [
+    {"a": None},
+    {"a": {"b": 1}},
+    {"a": [[1]]},
+    {1: 2},
+    "topic",
+    {"": 1},
+    {"a": {}},
+    {"a": {">": True}},
+    {"a": {">": [1]}},
+    {"a": {"gte": 1}},
+    {"or": [{"a": 1}, "b"]},
+    {"or": [{"a": {"in": [1]}}]},
+]
+
+
+def test_a_filter_that_means_nothing_is_refused(kind: str) -> None:
     """None, unknown operators and nested lists mean nothing that all engines share."""
 
     async def body(store: Any) -> None:
         await store.add(DOCS)
-        with pytest.raises(InputError, match="where"):
-            await store.search("pandas", k=3, where=where)
+        for where in MEANINGLESS_FILTERS:
+            with pytest.raises(InputError, match="where"):
+                await store.search("pandas", k=3, where=where)
 
     run(kind, body)
 
@@ -366,16 +366,16 @@ def test_documents_need_ids_and_only_once(kind: str) -> None:
     run(kind, body)
 
 
-@pytest.mark.parametrize("id", [None, True, 1.5, b"1", ("1",)])
-def test_ids_are_strings_or_numbers_written_as_such(kind: str, id: Any) -> None:
+def test_ids_are_strings_or_numbers_written_as_such(kind: str) -> None:
     """1 is "1" on the way in and out, in every store; anything else is refused, nothing is removed."""
 
     async def body(store: Any) -> None:
         await store.add([{"id": 1, "text": "one bamboo"}, {"id": "None", "text": "no bamboo"}])
         assert [hit.id for hit in await store.get([1])] == ["1"]
         for call in (store.delete, store.get):
-            with pytest.raises(InputError, match="ids are strings"):
-                await call([id])
+            for id in (None, True, 1.5, b"1", ("1",)):
+                with pytest.raises(InputError, match="ids are strings"):
+                    await call([id])
         assert await store.count() == 2
         assert await store.delete([1]) == 1
         assert await store.count() == 1
