@@ -20,7 +20,7 @@ def page_id(page: Path) -> str:
 
 
 def has_code(page: Path) -> bool:
-    return bool(build_outputs.program(build_outputs.runnable(page)))
+    return bool(build_outputs.program(page.read_text(encoding="utf-8")))
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if has_code(page)], ids=page_id)
@@ -29,7 +29,7 @@ def test_code_runs(page, tmp_path):
     answer = run_page(page, tmp_path)
     assert answer.returncode == 0, f"{page.relative_to(ROOT)}\n{answer.stderr}"
     outputs = build_outputs.printed(answer.stdout)
-    stale = build_outputs.differences(build_outputs.runnable(page), outputs)
+    stale = build_outputs.differences(page.read_text(encoding="utf-8"), outputs)
     assert not stale, f"{page.relative_to(ROOT)} is out of date; run tools.build_outputs on it\n{stale}"
 
 

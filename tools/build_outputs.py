@@ -29,13 +29,6 @@ MARK = "\x01"
 NUMBER = re.compile(r"\d+(\.\d+)?(e-?\d+)?|[█▏▎▍▌▋▊▉]+")
 SPACES = re.compile(r"(?<=\S) {2,}|[─-]{3,}")
 ANY_LINES = "…"
-CONSOLE_LATER: frozenset[str] = frozenset(
-    {
-        "docs/guides/understand/read-an-explanation.md",
-    }
-)
-"""Pages whose console blocks do not run yet."""
-
 
 # Some pages use the fake providers of tests/.
 ENVIRONMENT = {"PYTHONUTF8": "1", "COLUMNS": "100", "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}
@@ -59,19 +52,12 @@ def program(text: str) -> str:
     return code
 
 
-def runnable(page: Path) -> str:
-    """Return the text of a page whose blocks run."""
-    text = page.read_text(encoding="utf-8")
-    later = page.is_relative_to(ROOT) and page.relative_to(ROOT).as_posix() in CONSOLE_LATER
-    return text.replace("```console\n", "```skipped\n") if later else text
-
-
 def run(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run the page's program in that folder, with warnings as errors."""
     # Not the page's bare name: haystack.py would be imported instead of the package.
     name = re.sub(r"\W", "_", page.stem)
     script = folder / f"page_{name}.py"
-    script.write_text(program(runnable(page)), encoding="utf-8")
+    script.write_text(program(page.read_text(encoding="utf-8")), encoding="utf-8")
     return subprocess.run(  # noqa: S603 - the project's own pages
         [sys.executable, "-W", "error", script.name],
         cwd=folder,
@@ -144,13 +130,13 @@ def _blocks(text: str) -> list[re.Match[str]]:
 def main() -> int:
     """Run the pages named and write their outputs into them."""
     for page in (Path(name).resolve() for name in sys.argv[1:]):
-        text = runnable(page)
+        text = page.read_text(encoding="utf-8")
         with tempfile.TemporaryDirectory() as folder:
             answer = run(page, Path(folder))
         if answer.returncode:
             sys.stderr.write(f"{page}\n{answer.stderr}")
             return 1
-        text = refilled(text, printed(answer.stdout)).replace("```skipped\n", "```console\n")
+        text = refilled(text, printed(answer.stdout))
         page.write_text(text, encoding="utf-8")
     return 0
 

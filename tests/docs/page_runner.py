@@ -33,6 +33,7 @@ SLOW_IMPORTS = (
     "pydantic_ai",
     "dspy",
     "pandas",
+    "tests.providers",
 )
 """Loaded by the parent process before the first page that mentions them."""
 
@@ -40,7 +41,7 @@ SLOW_IMPORTS = (
 def run_page(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run the page's program in that folder, with warnings as errors."""
     script = folder / f"page_{re.sub(r'[^a-zA-Z0-9]', '_', page.stem)}.py"
-    code = build_outputs.program(build_outputs.runnable(page))
+    code = build_outputs.program(page.read_text(encoding="utf-8"))
     script.write_text(code, encoding="utf-8")
     parent = start_parent()
     assert parent.stdin is not None
