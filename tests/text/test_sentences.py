@@ -122,3 +122,14 @@ def test_time_is_linear(part):
     started = time.process_time()
     sentence_spans(part * 50_000)
     assert time.process_time() - started < 5
+
+
+def test_narrow_lines_of_prose_are_joined():
+    """A line of prose that starts in lowercase continues a sentence; lists of short items stay apart."""
+    text = "Bees make honey\nin wax combs. They\nlive in hives."
+    assert sentences(text) == ["Bees make honey in wax combs.", "They live in hives."]
+    assert sentences("fresh milk\neggs and bread\nplain soap") == [
+        "fresh milk",
+        "eggs and bread",
+        "plain soap",
+    ]

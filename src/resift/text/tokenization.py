@@ -160,6 +160,7 @@ _ITEM = re.compile(r"^\s*(?:[-*+•–]|\(?(?:\d{1,3}|[a-z])[.)])\s+")
 _QUOTE = re.compile(r"^\s*>+\s?")
 _ROW = re.compile(r"^(?:\s*\||.*?(?:\t|\s\|\s))")
 _HARD_BREAK = re.compile(r"(?:(?<! ) {2,}|\\)$")
+_PROSE_END = re.compile(r"[.!?…][\"'»”’)\]*_]*$")
 
 MIN_WRAP_WIDTH = 40
 """Lines of a narrower paragraph are verse, an address or a list, unless the next line starts in lowercase."""
@@ -246,9 +247,13 @@ def _paragraph_units(text: str, lines: list[Span]) -> Iterator[Span]:
     width = max(map(len, bare))
     # Three or more short lines that all start with a capital letter are verse or an address.
     verse = len(bare) > 2 and width < MAX_VERSE_WIDTH and all(line[:1].isupper() for line in bare)
+    prose = bool(_PROSE_END.search(bare[-1]))
     start = lines[0][0]
     for i in range(len(lines) - 1):
-        if _HARD_BREAK.search(raw[i]) or not _is_wrapped(bare[i], bare[i + 1], width, verse=verse):
+        # In prose a line that starts in lowercase continues a sentence, however narrow the lines are.
+        continues = prose and bare[i] and bare[i + 1][:1].islower()
+        wrapped = continues or _is_wrapped(bare[i], bare[i + 1], width, verse=verse)
+        if _HARD_BREAK.search(raw[i]) or not wrapped:
             yield start, lines[i][1]
             start = lines[i + 1][0]
     yield start, lines[-1][1]
