@@ -354,7 +354,7 @@ def nearest_neighbors(vectors: Mapping[str, Array]) -> dict[str, tuple[tuple[str
     ids = sorted(vectors)
     if len(ids) < 2:
         return {}
-    rows = np.asarray([vectors[id] for id in ids], dtype=np.float32)
+    rows: Array = np.asarray([vectors[id] for id in ids], dtype=np.float32)
     lengths = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
     rows = rows / np.where(lengths > 0, lengths, 1)
     # Row by row: such small products stay in this thread, and waiting for others may take ten times as long.
