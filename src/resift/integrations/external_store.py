@@ -23,7 +23,7 @@ from resift.resilience import CircuitBreaker
 from resift.stores.base import SearchHits, is_empty_search
 from resift.stores.filters import matches
 from resift.stores.sqlite import SQLiteStore
-from resift.types import Hit, JsonMapping, Metadata, Ranking, Where
+from resift.types import Hit, JsonMapping, JsonValue, Metadata, Ranking, Where
 from resift.validation import check_arguments, check_callable, check_list, check_text
 
 T = TypeVar("T")
@@ -136,7 +136,7 @@ class Collection(Protocol):
 
     name: str
 
-    def query(self, *, query_texts: list[str], n_results: int, include: list[str]) -> Any:
+    def query(self, *, query_texts: list[str], n_results: int, include: list[str]) -> JsonValue:
         """Return a ChromaAnswer, or an awaitable of one."""
         ...
 
@@ -150,7 +150,7 @@ def chroma_store(
             f"A {type(collection).__name__} is not a Chroma collection; pass client.get_collection(…)."
         )
 
-    def run_query(query: str, k: int) -> Any:
+    def run_query(query: str, k: int) -> JsonValue:
         include = ["documents", "metadatas", "distances"]
         return collection.query(query_texts=[query], n_results=k, include=include)
 
@@ -181,7 +181,7 @@ Mode = Literal["text", "vector", "hybrid"]
 class Client(Protocol):
     """An official client of Elasticsearch or OpenSearch, sync or async."""
 
-    def search(self, *, index: str, body: Mapping[str, object]) -> Any:
+    def search(self, *, index: str, body: Mapping[str, object]) -> JsonValue:
         """Return the answer of `_search`."""
         ...
 

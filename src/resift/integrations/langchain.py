@@ -41,7 +41,7 @@ from resift.pipeline.pipeline import Pipeline
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.reranking import arerank
 from resift.resilience import CircuitBreaker
-from resift.types import Hit, JsonMapping, Where
+from resift.types import Hit, JsonMapping, JsonValue, Where
 
 __all__ = [
     "ResiftEmbeddings",
@@ -169,7 +169,7 @@ class ResiftFusionRetriever(SearchingRetriever):
     and vector stores, or a mapping with a name for each.
     """
 
-    retrievers: JsonMapping | Sequence[Any]
+    retrievers: JsonMapping | Sequence[JsonValue]
     fuse: Any = None
     weights: Sequence[float] | None = None
     rerank: Any = None

@@ -33,7 +33,7 @@ from resift.protocols import Reranker, Scorer, declared_name
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.reranking import arerank
 from resift.resilience import CircuitBreaker
-from resift.types import Hit, Where
+from resift.types import Hit, JsonValue, Where
 
 __all__ = ["ResiftEmbedding", "ResiftFusionRetriever", "ResiftRerank", "ResiftRetriever", "llama_index_store"]
 
@@ -104,7 +104,7 @@ class ResiftRetriever(BaseRetriever):
         k: int = 10,
         where: Where | None = None,
         deadline_s: float | None = None,
-        **options: Any,
+        **options: JsonValue,
     ) -> None:
         super().__init__(**options)
         self._pipeline = make_pipeline(source)
@@ -142,7 +142,7 @@ class ResiftFusionRetriever(ResiftRetriever):
         weights: Sequence[float] | None = None,
         rerank: Scorer | None = None,
         deadline_s: float | None = None,
-        **options: Any,
+        **options: JsonValue,
     ) -> None:
         pipeline = make_fusion_pipeline(
             retrievers, llama_index_store, fuse=fuse, weights=weights, rerank=rerank
@@ -155,7 +155,7 @@ class ResiftEmbedding(BaseEmbedding):
 
     _embedder: Embedder = PrivateAttr()
 
-    def __init__(self, model_name: str = DEFAULT_EMBEDDER, **options: Any) -> None:
+    def __init__(self, model_name: str = DEFAULT_EMBEDDER, **options: JsonValue) -> None:
         super().__init__(model_name=model_name, **options)
         self._embedder = Embedder(model_name)
 

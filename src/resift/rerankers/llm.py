@@ -10,14 +10,14 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Unpack
+from typing import ClassVar, Unpack
 
 from resift.deadline import Deadline
 from resift.errors import ConfigError, DeadlineExceeded, InputError, ProviderBadAnswer, ProviderError
 from resift.rerankers.hosted.client import ChatClient, ConnectionOptions, Message, check_at_least
 from resift.rerankers.hosted.scorer import EndpointOptions
 from resift.rerankers.rescore import FusesThenScores
-from resift.types import Hit, JsonMapping, ScorerInfo, Scores
+from resift.types import Hit, JsonMapping, JsonValue, ScorerInfo, Scores
 from resift.validation import check_arguments, option
 
 
@@ -152,7 +152,7 @@ class LLMFactory:
     Options = LLMOptions
     required = LLMReranker
 
-    def __call__(self, *, api_key_env: str | None = None, **options: Any) -> LLMReranker | None:
+    def __call__(self, *, api_key_env: str | None = None, **options: JsonValue) -> LLMReranker | None:
         """Return an LLMReranker; None if `api_key_env` names a variable that is not set."""
         if api_key_env and not os.environ.get(api_key_env, "").strip():
             return None

@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from resift.errors import require
 from resift.pipeline.pipeline import Pipeline
@@ -40,6 +40,7 @@ from resift.validation import check_arguments
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
+    from starlette.routing import Mount
 
 Lifespan = Callable[[object], AbstractAsyncContextManager[object]]
 
@@ -265,7 +266,7 @@ class RouteTable:
 class _MountRoot:
     """A mounted app at its path without the final slash: a redirect would make clients drop the body."""
 
-    def __init__(self, mount: Any) -> None:
+    def __init__(self, mount: Mount) -> None:
         self._mount = mount
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

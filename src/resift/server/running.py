@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import wait
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
@@ -30,6 +30,9 @@ from resift.server.app import serve_app
 from resift.server.connections import LimitedConnection
 from resift.server.server_options import ListenOptions, ServerOptions
 from resift.server.state import MULTIPROCESS_VARIABLE, ServerState
+
+if TYPE_CHECKING:
+    from multiprocessing.process import BaseProcess
 
 BACKLOG = 2048
 # Longer than the minute of common proxies, so that a proxy never sends into a closed connection.
@@ -253,7 +256,7 @@ class _Supervisor:
         self._count = count
         # Not fork: threads and models of the parent would be copied in an unknown state.
         self._spawn = multiprocessing.get_context("spawn")
-        self._workers: list[Any] = []
+        self._workers: list[BaseProcess] = []
         self._started_at: dict[int, float] = {}
         self._ending = False
         self._exit_code = 0
@@ -271,7 +274,7 @@ class _Supervisor:
         codes = [abs(worker.exitcode or 0) for worker in self._workers if worker.exitcode != -signal.SIGTERM]
         return self._exit_code or max(codes, default=0)
 
-    def _start(self) -> Any:
+    def _start(self) -> BaseProcess:
         worker = self._spawn.Process(target=_run_worker_process, args=self._work, daemon=False)
         worker.start()
         self._started_at[worker.pid or 0] = time.monotonic()

@@ -10,7 +10,7 @@ import functools
 import json
 import sys
 from types import UnionType
-from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Generic, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Meta, Struct
@@ -143,7 +143,7 @@ def _whole_floats_as_ints(value: JsonValue) -> JsonValue:
 @functools.lru_cache(maxsize=256)
 def limit_struct(struct: type[S], limits: Limits, strict: bool = False) -> type[S]:
     """Return a subclass whose texts and lists have the server's limits; `strict` refuses unknown fields."""
-    fields: list[Any] = []
+    fields: list[tuple[str, object] | tuple[str, object, object]] = []
     for info in msgspec.structs.fields(struct):
         limited = limit_type(info.type, limits)
         fields.append((info.name, limited) if info.required else (info.name, limited, info.default))
@@ -206,8 +206,8 @@ def _failure_kind(problem: Problem) -> Kind:
 
 def _describe(problem: Problem) -> str:  # noqa: PLR0911 - one sentence per kind of problem
     """Return one sentence about a mistake, without the value: it may be a document."""
-    value: Any = problem.value
-    expected: Any = problem.expected
+    value: JsonValue = problem.value
+    expected: JsonValue = problem.expected
     path = tuple(part if isinstance(part, int) else _printable(part) for part in problem.path)
     name = Problem(path, problem.kind, None, expected).name() or "body"
     if problem.kind == "type":

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from resift.errors import InputError, ModelLoadError, require
 from resift.models.embedder import Embedder as LocalEmbedder
@@ -20,6 +20,8 @@ from resift.server.server_options import ServerOptions
 from resift.types import JsonObject
 
 if TYPE_CHECKING:
+    from prometheus_client import Counter, Histogram
+
     from resift.server.endpoint import Request
 
 Phase = Literal["starting", "ready", "draining", "closed", "failed"]
@@ -195,7 +197,7 @@ class Metrics:
         self.in_flight = gauge("resift_pairs_in_flight", "Pairs in progress.", **options)
         self.waiting = gauge("resift_pairs_waiting", "Pairs that wait for admission.", **options)
         self.ready = gauge("resift_ready", "Workers that are ready.", **options)
-        self._series: dict[tuple[str, str, int], tuple[Any, Any]] = {}
+        self._series: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         from resift.telemetry import PrometheusSink
 
         self.sink = PrometheusSink(self.registry)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from resift._internal.arrays import Array, Vector, np
 from resift.errors import InputError, StoreError
@@ -27,7 +27,7 @@ from resift.stores.filters import (
     passes_all,
 )
 from resift.text import Analyzer
-from resift.types import Hit, JsonMapping, Metadata, to_json
+from resift.types import Hit, JsonMapping, JsonValue, Metadata, to_json
 from resift.validation import check_choice
 
 TAGS_VERSION = "2"
@@ -46,7 +46,7 @@ class Record(NamedTuple):
     document: str
     tags: list[str]
     terms: list[str]
-    vector: Any
+    vector: JsonValue
 
     @classmethod
     def from_hit(cls, hit: Hit, terms: list[str], vector: Array | None) -> Record:
@@ -87,7 +87,7 @@ def tag_groups(tests: Iterable[Test]) -> list[list[str]]:
     return groups
 
 
-def cosine_rows(found: Iterable[tuple[Document, Any]], query: Array) -> list[Row]:
+def cosine_rows(found: Iterable[tuple[Document, Vector]], query: Array) -> list[Row]:
     """Return (document, vector) pairs as rows with their cosine, best first.
 
     Engines sum float32 in their own order. Summing again in float64 makes scores independent of it.
@@ -236,7 +236,7 @@ class EngineStore(BackendStore):
 
     async def _fetch_near(
         self, query: Array, groups: list[list[str]], limit: int, *, exact: bool
-    ) -> Iterable[tuple[Document, Any]]:
+    ) -> Iterable[tuple[Document, Vector]]:
         """Return document and vector of the nearest rows that have a tag of every group."""
         raise NotImplementedError
 

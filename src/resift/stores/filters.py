@@ -21,14 +21,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from functools import lru_cache
 from itertools import islice
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from resift.errors import InputError
 from resift.types import JsonObject, JsonValue, Metadata, Where, to_json
 
 Value: TypeAlias = str | int | float | bool
 
-_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+_COMPARISONS: dict[str, Callable[[JsonValue, JsonValue], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
     "<": operator.lt,

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from resift._internal.arrays import Array, Vector
 from resift._internal.forking import after_fork, leak
@@ -19,6 +19,9 @@ from resift.stores.base import Mode, deprecated_name
 from resift.stores.engine_store import TAGS_VERSION, Document, EngineStore, Record
 from resift.types import JsonObject
 from resift.validation import Options, check_arguments, option
+
+if TYPE_CHECKING:
+    from lancedb.table import Table
 
 _EMBEDDER, _LANGUAGE, _TAGS = b"resift.embedder", b"resift.language", b"resift.tags"
 _TERMS, _VECTOR = "words", "vector"
@@ -183,8 +186,8 @@ class LanceDBVectorStore(LanceDBBackend, EngineStore):
 
     async def _fetch_near(
         self, query: Array, groups: list[list[str]], limit: int, *, exact: bool
-    ) -> list[tuple[Document, Any]]:
-        def job() -> list[tuple[Document, Any]]:
+    ) -> list[tuple[Document, Vector]]:
+        def job() -> list[tuple[Document, Vector]]:
             # Dot, not cosine: vectors have unit length, and those of empty texts have none to divide by.
             columns = ["document", _VECTOR]
             search = search_vectors(self._open_table(), query, _VECTOR, "dot", columns, exact=exact)
@@ -273,7 +276,7 @@ class LanceDBVectorStore(LanceDBBackend, EngineStore):
 
         return await self._work(job)
 
-    def _index_terms(self, table: Any) -> None:
+    def _index_terms(self, table: Table) -> None:
         """Bring the keyword index up to date; call with the lock held."""
         stats = table.index_stats(f"{_TERMS}_idx")
         if stats is not None and not stats.num_unindexed_rows and not self._terms_changed:
@@ -298,7 +301,7 @@ def _make_columns(record: Record) -> JsonObject:
     return row if record.vector is None else {**row, _VECTOR: record.vector}
 
 
-def _read_note(table: Any, name: bytes) -> str:
+def _read_note(table: Table, name: bytes) -> str:
     return str((table.schema.metadata or {}).get(name, b"").decode())
 
 

@@ -269,7 +269,7 @@ class PostgresStore(PostgresBackend, EngineStore):
 
     async def _fetch_near(
         self, query: Array, groups: list[list[str]], limit: int, *, exact: bool
-    ) -> list[tuple[Document, Any]]:
+    ) -> list[tuple[Document, Vector]]:
         use_vector = exact or self.index == "hnsw"
         column, kind = ("embedding", "vector") if use_vector else _half_column(len(query))
         # <#> is the negative inner product: the cosine of unit vectors, and defined for empty texts. An

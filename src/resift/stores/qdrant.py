@@ -21,9 +21,11 @@ from resift.protocols import Embedder
 from resift.stores.backend import ApiKeyOptions, BackendStore
 from resift.stores.base import deprecated_name
 from resift.stores.engine_store import TAGS_VERSION, Document, EngineStore, Record
+from resift.types import JsonValue
 from resift.validation import check_arguments, check_number, option
 
 if TYPE_CHECKING:
+    from qdrant_client.models import Filter, ScoredPoint
     from qdrant_client.models import Record as Point
 
 T = TypeVar("T")
@@ -121,7 +123,9 @@ class QdrantBackend(BackendStore):
 
         return await super()._work(work, interrupt=interrupt)
 
-    def _query(self, vector: Array, filter: Any, limit: int, *, exact: bool, **options: Any) -> list[Any]:
+    def _query(
+        self, vector: Array, filter: Filter | None, limit: int, *, exact: bool, **options: JsonValue
+    ) -> list[ScoredPoint]:
         """Return the nearest points with their payloads."""
         ef = None if exact else max(_CANDIDATES, limit)
         answer = self._client.query_points(
@@ -271,14 +275,14 @@ class QdrantVectorStore(QdrantBackend, EngineStore):
 
     async def _fetch_near(
         self, query: Array, groups: list[list[str]], limit: int, *, exact: bool
-    ) -> list[tuple[Document, Any]]:
+    ) -> list[tuple[Document, JsonValue]]:
         models = self._models
         must = [models.FieldCondition(key="tags", match=models.MatchAny(any=list(group))) for group in groups]
         filter = models.Filter(must=must) if must else None
 
-        def job() -> list[tuple[Document, Any]]:
+        def job() -> list[tuple[Document, JsonValue]]:
             points = self._query(query, filter, limit, exact=exact, with_vectors=True)
-            return [(point.payload, point.vector) for point in points]
+            return [(point.payload or {}, point.vector) for point in points]
 
         return await self._work(job)
 
@@ -324,7 +328,7 @@ class QdrantVectorStore(QdrantBackend, EngineStore):
         return list(self._client.retrieve(self.collection, points, payload, vectors))
 
 
-def _is_local(client: Any) -> bool:
+def _is_local(client: object) -> bool:
     made_with = getattr(client, "init_options", {"path": ""})
     return made_with.get("path") is not None or made_with.get("location") == ":memory:"
 

@@ -8,7 +8,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Unpack
+from typing import ClassVar, Unpack
 from urllib.parse import urlsplit
 
 from resift._internal.environment import ALLOWED_VARIABLES, is_allowed_variable
@@ -38,7 +38,7 @@ from resift.rerankers.hosted.cost import (
 from resift.rerankers.hosted.endpoints import find_reach, is_public_name
 from resift.rerankers.hosted.providers import Provider, find_provider, read_scores
 from resift.rerankers.rescore import FusesThenScores
-from resift.types import Hit, ScorerInfo, Scores
+from resift.types import Hit, JsonValue, ScorerInfo, Scores
 from resift.validation import Options, check_arguments, option
 
 log = logging.getLogger(__name__)
@@ -392,7 +392,7 @@ _OFF = frozenset({"0", "false", "no", "off"})
 
 @check_arguments
 def hosted_reranker(
-    provider: str, *, cross_encoder_reranking_enabled: bool | None = None, **options: Any
+    provider: str, *, cross_encoder_reranking_enabled: bool | None = None, **options: JsonValue
 ) -> HostedReranker | None:
     """Return the provider's reranker; None if its key is unset or hosted reranking is switched off.
 
@@ -446,12 +446,12 @@ class HostedFactory:
         self.provider = provider
         self.Options = options_for(find_provider(provider))
 
-    def __call__(self, **options: Any) -> HostedReranker | None:
+    def __call__(self, **options: JsonValue) -> HostedReranker | None:
         """Return the provider's reranker; None if its key is unset or it is switched off."""
         return hosted_reranker(self.provider, **options)
 
     def required(
-        self, *, cross_encoder_reranking_enabled: bool | None = None, **options: Any
+        self, *, cross_encoder_reranking_enabled: bool | None = None, **options: JsonValue
     ) -> HostedReranker:
         """Return the provider's reranker; raises ConfigError if something is missing."""
         if not is_enabled(cross_encoder_reranking_enabled):

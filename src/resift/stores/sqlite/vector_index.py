@@ -9,10 +9,10 @@ than the Hamming distance. The candidates are then scored with their full vector
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from ctypes import c_int32, c_int64, c_void_p
 from threading import Thread
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from resift._internal.arrays import Array, np
 from resift.native.library import native_kernel
@@ -375,7 +375,7 @@ def _count_bits(words: Array) -> Array:
     return counts
 
 
-def _compiled_function() -> Any:
+def _compiled_function() -> Callable[..., None] | None:
     """Return the C function for this processor, or None if there is no compiled code."""
     kernel = native_kernel()
     if kernel.name is None:
@@ -383,4 +383,5 @@ def _compiled_function() -> Any:
     function = kernel.function("code_distances")
     function.argtypes = (c_void_p, c_int64, c_int32, c_void_p, c_void_p, c_void_p, c_void_p)
     function.restype = None
-    return function
+    compiled: Callable[..., None] = function
+    return compiled

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from resift._internal.arrays import Array
 from resift.errors import InputError, StoreError, require
@@ -30,6 +30,10 @@ from resift.stores.tables.table_store import (
 )
 from resift.types import JsonMapping, JsonObject, JsonValue
 from resift.validation import check_arguments, option
+
+if TYPE_CHECKING:
+    from qdrant_client.models import Record as Point
+    from qdrant_client.models import ScoredPoint
 
 _THREADS = 4
 _PAGE = 256
@@ -200,11 +204,11 @@ class QdrantCollection(QdrantBackend, SchemalessStore):
 
         return await self._work(job)
 
-    def _make_filter(self, tests: Sequence[Test]) -> Any:
+    def _make_filter(self, tests: Sequence[Test]) -> JsonValue:
         must = [condition for test in tests if (condition := self._make_condition(test)) is not None]
         return self._models.Filter(must=must) if must else None
 
-    def _make_condition(self, test: Test) -> Any:
+    def _make_condition(self, test: Test) -> object:
         """Return a condition that every passing point meets; None if there is none."""
         models = self._models
         if isinstance(test, AnyOf):
@@ -231,7 +235,7 @@ class QdrantCollection(QdrantBackend, SchemalessStore):
         return models.Filter(should=alternatives) if alternatives else None
 
 
-def _point_rows(points: Iterable[Any]) -> list[Row]:
+def _point_rows(points: Iterable[Point | ScoredPoint]) -> list[Row]:
     return [Row({**(point.payload or {}), POINT_ID: point.id}) for point in points]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from resift.errors import InputError
 from resift.stores.backend import Row
@@ -82,7 +82,7 @@ def _equal_clause(test: Condition, column: Column, dialect: Dialect) -> Clause |
         return None
     clauses = []
     for value in test.values:
-        bound: Any = _like_pattern(value.text) if isinstance(value, Pattern) else value
+        bound: JsonValue = _like_pattern(value.text) if isinstance(value, Pattern) else value
         test_sql = f"{column.expression} = {dialect.placeholder}"
         if isinstance(value, Pattern):
             test_sql = f"{column.expression} LIKE {dialect.placeholder} ESCAPE '!'"
