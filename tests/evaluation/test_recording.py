@@ -375,9 +375,9 @@ def test_the_held_out_half_is_never_the_training_half():
         ),
         (
             '{"query":"q","split":"t","lists":{"one":[["a",NaN]],"two":[]},"rerank":{},"qrels":{}}',
-            "finite number",
+            "not a recorded query",
         ),
-        ("nonsense", "not JSON"),
+        ("nonsense", "not a recorded query"),
     ],
 )
 def test_broken_recordings_are_reported_with_file_and_line(tmp_path, line, message):
@@ -388,24 +388,13 @@ def test_broken_recordings_are_reported_with_file_and_line(tmp_path, line, messa
     assert caught.value.line == 3
 
 
-@pytest.mark.parametrize(
-    ("reranker", "described"),
-    [
-        ("cross-encoder", ("logit", ("en",))),
-        ("zero-shot", ("probability", ("en",))),
-        ("mine", ("unknown", "any")),
-    ],
-)
-def test_recordings_of_0_2_are_readable(tmp_path, reranker, described):
-    """They have the reranker's name only; a new one has its scale and languages, which are read back."""
+def test_a_recording_of_0_2_asks_for_a_new_one(tmp_path):
     path = tmp_path / "r.jsonl"
-    header = json.loads(header_line(replace(HEADER, reranker=reranker)))
-    del header["score_scale"], header["languages"]
-    path.write_text(json.dumps(header) + "\n" + query_line(make_queries(1)[0]))
-    old = read_recording(path).header
-    assert (old.score_scale, old.languages) == described
-    path.write_text(header_line(old) + query_line(make_queries(1)[0]))
-    assert read_recording(path).header == old
+    path.write_text(
+        header_line(HEADER).replace("recording-2", "recording-1") + query_line(make_queries(1)[0])
+    )
+    with pytest.raises(DataFormatError, match="make one with: resift record"):
+        read_recording(path)
 
 
 def test_other_files_are_not_read_as_recordings(tmp_path):

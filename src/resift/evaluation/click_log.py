@@ -59,19 +59,8 @@ class ClickLog:
     queries: Mapping[str, str]
     counts: Mapping[str, Mapping[str, Counts]]
 
-    @property
-    def clicks(self) -> int:
-        """All clicks."""
-        return sum(
-            n[1] for shown in self.counts.values() for places in shown.values() for n in places.values()
-        )
-
-    @property
-    def impressions(self) -> int:
-        """All impressions of documents."""
-        return sum(
-            n[0] for shown in self.counts.values() for places in shown.values() for n in places.values()
-        )
+    impressions: int
+    clicks: int
 
 
 @check_arguments
@@ -100,7 +89,10 @@ def read_click_log(path: Path | str) -> ClickLog:
             count = places.setdefault(position, [0, 0])
             count[0] += 1
             count[1] += clicked
-    return ClickLog(path, queries, counts)
+    places = [
+        count for shown in counts.values() for by_place in shown.values() for count in by_place.values()
+    ]
+    return ClickLog(path, queries, counts, *map(sum, zip(*places, strict=True)))
 
 
 def _csv_rows(path: Path, suffix: str) -> Iterator[tuple[int, JsonMapping]]:
@@ -127,7 +119,12 @@ def _parse_row(row: JsonMapping) -> tuple[str, list[tuple[str, int, bool]]]:
     if not isinstance(query, str) or not query.strip():
         raise ValueError('needs "query" as a string that is not empty')
     if "results" not in row:
-        return query, [(_read_id(row.get("id")), _read_position(row), _read_clicked(row.get("clicked")))]
+        text, click = str(row.get("position")), str(row.get("clicked")).strip().lower()
+        if not text.isdecimal() or int(text) < 1:
+            raise ValueError(f'"position" is {text}; it must be an integer from 1, the first result')
+        if click not in _TRUE | _FALSE:
+            raise ValueError(f'"clicked" is {click!r}; it must be true or false, or 1 or 0')
+        return query, [(_read_id(row.get("id")), int(text), click in _TRUE)]
     results, clicked = row["results"], row.get("clicked", [])
     if not isinstance(results, list) or not results or not isinstance(clicked, list):
         raise ValueError('needs "results" as a list of ids in the order shown, and "clicked" as a list')
@@ -150,24 +147,6 @@ def _read_id(value: JsonValue) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
         raise ValueError(f"an id is {value!r}; ids are strings or integers")
     return str(value)
-
-
-def _read_position(row: JsonMapping) -> int:
-    value = row.get("position")
-    try:
-        position = int(str(value))
-    except ValueError:
-        position = 0
-    if position < 1:
-        raise ValueError(f'"position" is {value!r}; it must be an integer from 1, the first result')
-    return position
-
-
-def _read_clicked(value: JsonValue) -> bool:
-    text = str(value).strip().lower()
-    if value is None or text not in _TRUE | _FALSE:
-        raise ValueError(f'"clicked" is {value!r}; it must be true or false, or 1 or 0')
-    return text in _TRUE
 
 
 def estimate_propensities(log: ClickLog) -> dict[int, float]:
@@ -256,7 +235,20 @@ def label_clicks(log: ClickLog) -> ClickLabels:
         if used:
             relevance[query], clicks_of[query] = values, used
     used_clicks = sum(clicks_of.values())
-    _check_size(log, len(relevance), used_clicks, len(propensities))
+    if len(propensities) < 2:
+        moved = sum(len(places) > 1 for shown in log.counts.values() for places in shown.values())
+        raise InputError(
+            f"{log.file}: {log.clicks} clicks, and {moved} documents that one query showed at different "
+            f"positions. Position bias is estimated from such documents: two positions need "
+            f"{MIN_SHARED_CLICKS} clicks each on documents shown at both. Swap neighboring results for a "
+            "small part of the traffic, or collect a longer log."
+        )
+    if len(relevance) < MIN_QUERIES or used_clicks < MIN_CLICKS:
+        raise InputError(
+            f"{log.file}: {len(relevance)} queries with {used_clicks} clicks are too few to tune on; at "
+            f"least {MIN_QUERIES} queries and {MIN_CLICKS} clicks are needed. Collect a longer log, or rate "
+            "hits yourself and use --clicks."
+        )
     chosen = sorted(relevance, key=lambda query: (-clicks_of[query], query))[:MAX_QUERIES]
     return ClickLabels(
         propensities,
@@ -266,23 +258,6 @@ def label_clicks(log: ClickLog) -> ClickLabels:
         impressions=log.impressions,
         ignored_clicks=log.clicks - used_clicks,
     )
-
-
-def _check_size(log: ClickLog, queries: int, clicks: int, positions: int) -> None:
-    if positions < 2:
-        moved = sum(len(places) > 1 for shown in log.counts.values() for places in shown.values())
-        raise InputError(
-            f"{log.file}: {log.clicks} clicks, and {moved} documents that one query showed at different "
-            f"positions. Position bias is estimated from such documents: two positions need "
-            f"{MIN_SHARED_CLICKS} clicks each on documents shown at both. Swap neighboring results for a "
-            "small part of the traffic, or collect a longer log."
-        )
-    if queries < MIN_QUERIES or clicks < MIN_CLICKS:
-        raise InputError(
-            f"{log.file}: {queries} queries with {clicks} clicks are too few to tune on; at least "
-            f"{MIN_QUERIES} queries and {MIN_CLICKS} clicks are needed. Collect a longer log, or rate hits "
-            "yourself and use --clicks."
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from resift.plugins import load_reranker
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.rerankers.late_interaction import DEFAULT_MODEL as LATE_INTERACTION_MODEL
 from resift.stores.sqlite import SQLiteStore
-from resift.types import JsonMapping, JsonObject
+from resift.types import JsonMapping
 from resift.validation import check_arguments
 
 VARIABLE = "RESIFT_COLLECTION"
@@ -133,13 +133,20 @@ def _read_pipeline_file(path: Path) -> System:
     models = [DEFAULT_EMBEDDER if name in ("auto", None) else name for name in embedders if name != "none"]
     model = (plain.get("rerank") or {}).get("model")
 
+    # A changed index gives other answers.
+    states = {}
+    for store in stores:
+        file = folder / os.path.expandvars(str(store.get("path", "")))
+        if store.get("path") and file.is_file():
+            states[store["name"]] = [file.stat().st_size, file.stat().st_mtime_ns]
+
     def open_pipeline(index: Path | None) -> Pipeline:
         with temporary_variable(VARIABLE, None if index is None else str(index.absolute())):
             return Pipeline.from_yaml(path)
 
     return System(
         path.stem,
-        {"file": plain, "stores": _file_states(stores, folder)},
+        {"file": plain, "stores": states},
         needs_corpus=bool(on_corpus),
         needs_vectors=any(
             store.get("embedder") != "none" and store.get("mode") != "text" for store in on_corpus
@@ -153,17 +160,6 @@ def _read_pipeline_file(path: Path) -> System:
         ),
         models=tuple(dict.fromkeys([*models, *([model] if model else [])])),
     )
-
-
-def _file_states(stores: list[JsonMapping], folder: Path) -> JsonObject:
-    """Return size and time of the store files, because a changed index gives other answers."""
-    states = {}
-    for store in stores:
-        path = folder / os.path.expandvars(str(store.get("path", "")))
-        if store.get("path") and path.is_file():
-            state = path.stat()
-            states[store["name"]] = [state.st_size, state.st_mtime_ns]
-    return states
 
 
 def _open_built_in(name: str, index: Path | None, exact: bool | None = None) -> Pipeline:

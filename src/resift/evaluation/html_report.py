@@ -10,7 +10,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from resift import __version__
-from resift.evaluation.differences import Difference, differences, moved_queries
+from resift.evaluation.differences import differences, moved_queries
 from resift.evaluation.measures import bootstrap_interval, format_p
 from resift.evaluation.runner import Answer, Outcome
 from resift.explain.flow import Flow, FlowColumn, FlowPosition, HitPath, make_layout
@@ -71,14 +71,31 @@ class ChartArea:
 
 def quality_against_latency(points: Sequence[Point], *, measure: str, area: ChartArea, css: str) -> Markup:
     """Draw a dot per system, with latency on a logarithmic axis and the interval as an error bar."""
-    x_low, x_high = _log_range([point.ms for point in points])
-    y_low, y_high = _padded_range([value for point in points for value in (point.quality, *point.interval)])
+    logs = [math.log10(max(point.ms, 1e-3)) for point in points]
+    x_low, x_high = min(logs) - 0.15, max(logs) + 0.15
+    # At least one labeled line on either side of the dots.
+    wide = x_high - x_low > 0.5
+    x_low = math.floor(x_low * 3) / 3 if wide else x_low - 0.3
+    x_high = math.ceil(x_high * 3) / 3 if wide else x_high + 0.3
+    values = [value for point in points for value in (point.quality, *point.interval)]
+    padding = max((max(values) - min(values)) * 0.15, 0.01)
+    y_low, y_high = max(0.0, min(values) - padding), max(values) + padding
+    y_high = min(1.0, y_high) if max(values) < 1 else y_high
+
+    def across(log: float) -> float:
+        return area.left + (log - x_low) / (x_high - x_low) * area.inner_width
 
     def position(point: Point) -> tuple[float, float]:
-        across = (math.log10(max(point.ms, 1e-3)) - x_low) / (x_high - x_low)
-        return area.left + across * area.inner_width, area.y(point.quality, y_low, y_high)
+        return across(math.log10(max(point.ms, 1e-3))), area.y(point.quality, y_low, y_high)
 
-    body = _latency_axis(area, x_low, x_high) + _value_axis(area, y_low, y_high)
+    body = _value_axis(area, y_low, y_high)
+    bottom = area.top + area.inner_height
+    for decade in range(math.floor(x_low), math.floor(x_high) + 1):
+        for factor in (1, 2, 5):
+            if x_low <= (log := decade + math.log10(factor)) <= x_high:
+                x, label = across(log), f"{10**decade * factor:g}"
+                body.append(svg_line(x, area.top, x, bottom, css="grid"))
+                body.append(svg_text(x, bottom + 17, label, css="tick", anchor="middle"))
     caption = f"p50 latency in ms (across), {measure} with its 95 % interval (up)"
     center = area.left + area.inner_width / 2
     body.append(svg_text(center, area.height - 8, caption, css="tick", anchor="middle"))
@@ -124,20 +141,6 @@ def difference_bars(
     return svg_element(area.width, area.height, body, css=css, label=label)
 
 
-def _latency_axis(area: ChartArea, low: float, high: float) -> list[Markup]:
-    body: list[Markup] = []
-    bottom = area.top + area.inner_height
-    for decade in range(math.floor(low), math.floor(high) + 1):
-        for factor in (1, 2, 5):
-            position = decade + math.log10(factor)
-            if low <= position <= high:
-                x = area.left + (position - low) / (high - low) * area.inner_width
-                body.append(svg_line(x, area.top, x, bottom, css="grid"))
-                label = f"{10**decade * factor:g}"
-                body.append(svg_text(x, bottom + 17, label, css="tick", anchor="middle"))
-    return body
-
-
 def _value_axis(area: ChartArea, low: float, high: float) -> list[Markup]:
     body: list[Markup] = []
     for value in _ticks(low, high):
@@ -157,19 +160,6 @@ def _ticks(low: float, high: float, *, outside: bool = False) -> list[float]:
         else (math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9))
     )
     return [round(i * step, 10) for i in range(first, last + 1)]
-
-
-def _log_range(times: Sequence[float]) -> tuple[float, float]:
-    logs = [math.log10(max(time, 1e-3)) for time in times]
-    low, high = min(logs) - 0.15, max(logs) + 0.15
-    # At least one labeled line on either side of the dots.
-    return (math.floor(low * 3) / 3, math.ceil(high * 3) / 3) if high - low > 0.5 else (low - 0.3, high + 0.3)
-
-
-def _padded_range(values: Sequence[float]) -> tuple[float, float]:
-    low, high = min(values), max(values)
-    padding = max((high - low) * 0.15, 0.01)
-    return max(0.0, low - padding), min(1.0, high + padding) if high < 1 else high + padding
 
 
 def rank_flow(answer: Answer, grades: Mapping[str, int]) -> Markup:
@@ -275,13 +265,24 @@ def _comparisons(
     outcomes: Sequence[Outcome], measures: Sequence[str], qrels: Qrels, queries: Mapping[str, str]
 ) -> list[Markup]:
     base, others = outcomes[0], outcomes[1:]
+    heads = ["", "measure", "difference", "95 % interval", "p (Holm)", "won / tied / lost"]
+    significance = [
+        html(
+            "<tr><td>{0.other}</td><td>{0.measure}</td><td>{0.mean:+.4f}</td>"
+            "<td>{0.low:+.4f} to {0.high:+.4f}</td><td>{1}</td>"
+            "<td>{0.wins} / {0.ties} / {0.losses}</td></tr>",
+            row,
+            format_p(row.p_holm),
+        )
+        for row in differences(outcomes, measures)
+    ]
     parts = [
         html(
             '<p class="dim">Against {}: paired randomization test, corrected by Holm; '
             "95 % bootstrap interval.</p>",
             base.name,
         ),
-        _significance(differences(outcomes, measures)),
+        _table(heads, significance),
         _select("difference", [other.name for other in others]),
     ]
     return [*parts, *(_comparison(base, other, measures[0], qrels, queries) for other in others)]
@@ -303,21 +304,6 @@ def _comparison(
         ),
         _moved(base, other, measure, qrels, queries),
     )
-
-
-def _significance(rows: Sequence[Difference]) -> Markup:
-    heads = ["", "measure", "difference", "95 % interval", "p (Holm)", "won / tied / lost"]
-    body = [
-        html(
-            "<tr><td>{0.other}</td><td>{0.measure}</td><td>{0.mean:+.4f}</td>"
-            "<td>{0.low:+.4f} to {0.high:+.4f}</td><td>{1}</td>"
-            "<td>{0.wins} / {0.ties} / {0.losses}</td></tr>",
-            row,
-            format_p(row.p_holm),
-        )
-        for row in rows
-    ]
-    return _table(heads, body)
 
 
 def _moved(base: Outcome, other: Outcome, measure: str, qrels: Qrels, queries: Mapping[str, str]) -> Markup:
@@ -352,9 +338,13 @@ def _flows(
     outcomes: Sequence[Outcome], measure: str, qrels: Qrels, queries: Mapping[str, str]
 ) -> list[Markup]:
     explained = [outcome for outcome in outcomes if any(answer.paths for answer in outcome.answers.values())]
-    chosen = _examples(outcomes, measure, qrels) if explained else []
-    if not chosen:
+    if not explained:
         return []
+    # The queries that changed most between the first and the last outcome, or else the hardest ones.
+    changed = moved_queries(outcomes[0], outcomes[-1], measure, qrels, limit=EXAMPLES)
+    values = outcomes[0].quality.per_query[measure]
+    hardest = sorted(values, key=lambda query: (values[query], query))[:EXAMPLES]
+    chosen = [query.query for query in changed] or hardest
     parts = [
         html("<h2>How ranks change</h2>"),
         html(
@@ -384,16 +374,6 @@ def _flows(
             )
         )
     return parts
-
-
-def _examples(outcomes: Sequence[Outcome], measure: str, qrels: Qrels) -> list[str]:
-    """Return the queries that changed most between the first and the last outcome, or the hardest ones."""
-    if len(outcomes) > 1:
-        changed = moved_queries(outcomes[0], outcomes[-1], measure, qrels, limit=EXAMPLES)
-        if changed:
-            return [query.query for query in changed]
-    values = outcomes[0].quality.per_query[measure]
-    return sorted(values, key=lambda query: (values[query], query))[:EXAMPLES]
 
 
 def _select(part: str, names: Sequence[str]) -> Markup:

@@ -74,15 +74,15 @@ def run_lines(path: Path, lines: Sequence[tuple[int, str]] | None = None) -> Ite
 
 def sort_like_trec(rows: Iterable[Retrieved]) -> list[Retrieved]:
     """Sort by score in single precision, and equal scores by descending id. Ranks are ignored."""
-    return sorted(rows, key=lambda row: (_to_single_precision(row.score), row.id), reverse=True)
 
+    def single_precision(score: float) -> float:
+        try:
+            rounded: float = struct.unpack("f", struct.pack("f", score))[0]
+        except OverflowError:
+            return math.copysign(math.inf, score)
+        return rounded
 
-def _to_single_precision(score: float) -> float:
-    try:
-        rounded: float = struct.unpack("f", struct.pack("f", score))[0]
-    except OverflowError:
-        return math.copysign(math.inf, score)
-    return rounded
+    return sorted(rows, key=lambda row: (single_precision(row.score), row.id), reverse=True)
 
 
 @check_arguments
@@ -90,7 +90,10 @@ def read_qrels(path: Path | str) -> tuple[Qrels, dict[str, int]]:
     """Return the judgments and the first line of each query; reads TREC's four columns and BEIR's three."""
     path = Path(path)
     lines = numbered_lines(path, expected=f"judgments: {QRELS_COLUMNS}")
-    if _is_header(lines[0][1]):
+    # The last column of a header is a name ("score"). With a digit it is an invalid grade instead.
+    first = _split_columns(lines[0][1])
+    last = first[-1].strip().lower().replace("-", "").replace("_", "")
+    if len(first) in (3, 4) and last.isalpha() and last != "nan":
         lines = lines[1:]
         if not lines:
             raise DataFormatError("only a header; no judgments", file=str(path), line=1)
@@ -128,13 +131,6 @@ def _parse_judgment(path: Path, number: int, line: str, columns: int) -> tuple[s
 def _split_columns(line: str) -> list[str]:
     # BEIR separates columns by tabs, so its ids may contain spaces.
     return line.split("\t") if line.count("\t") == 2 else line.split()
-
-
-def _is_header(line: str) -> bool:
-    # The last column of a header is a name ("score"). With a digit it is an invalid grade instead.
-    columns = _split_columns(line)
-    last = columns[-1].strip().lower()
-    return len(columns) in (3, 4) and last.replace("-", "").replace("_", "").isalpha() and last != "nan"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,18 +6,17 @@ text of queries or documents, and replaying it needs no model.
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Final, Literal, TypeVar
 
 from resift._internal.files import file_lock
 from resift._internal.sync import run_sync
 from resift.deadline import Deadline
 from resift.errors import DataFormatError, InputError, ResiftError
 from resift.evaluation.evaluated_systems import VARIABLE, System
-from resift.evaluation.readers import Collection, json_rows
+from resift.evaluation.readers import Collection, numbered_lines
 from resift.evaluation.runner import Progress, drop_partial_line
 from resift.pipeline.fan_out import StoreRef, fan_out, store_languages
 from resift.pipeline.pipeline import MAX_NEIGHBOR_HITS, Pipeline
@@ -29,7 +28,7 @@ from resift.ranking.fusion.methods import METHODS
 from resift.ranking.fusion.weighted import NAME as WEIGHTED
 from resift.ranking.fusion.weighted import weighted
 from resift.ranking.gate import Profile, gate
-from resift.ranking.order_model import CODE_DENSITY, MAX_DEPTH, MEAN_WORD_LENGTH, default_model, rerank_depth
+from resift.ranking.order_model import MAX_DEPTH, default_model, rerank_depth
 from resift.ranking.shape import Blend, Guard, ShapePolicy, shape
 from resift.rerankers.rescore import order_by_scores
 from resift.types import (
@@ -45,26 +44,23 @@ from resift.types import (
     StageKind,
     StageRecord,
     Trace,
-    check_languages,
     make_record,
     to_json,
 )
 from resift.validation import check_arguments
 
-FORMAT = "resift-recording-2"
-_FORMATS = ("resift-recording-1", FORMAT)
+FORMAT: Final = "resift-recording-2"
 LIST_DEPTH = 300
-"""RecordedQuery depth of the list of each store."""
+"""Recorded depth of the list of each store."""
 
-_SCALES_IN_0_2: Mapping[str, ScoreScale] = {"cross-encoder": "logit", "zero-shot": "probability"}
-_ENGLISH_IN_0_2 = ("cross-encoder", "late-interaction", "zero-shot")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
     """Description of the recorded pipeline; `depth` is the number of fused hits with a reranker score.
 
-    `retrieval_modes` are lexical, dense or another mode, per store; they may be missing in old files.
+    `retrieval_modes` are lexical, dense or another mode, per store.
     `configured` is the `stores:` of an equivalent pipeline file. `score_scale` and `languages` describe the
     reranker, `store_languages` the embedders of the stores.
     """
@@ -81,7 +77,7 @@ class Header:
     score_scale: ScoreScale = "unknown"
     languages: Languages = "any"
     store_languages: tuple[Languages, ...] = ()
-    format: str = FORMAT
+    format: Literal["resift-recording-2"] = FORMAT
 
     @property
     def scorer(self) -> ScorerInfo:
@@ -188,7 +184,9 @@ def _start_or_resume(out: Path, header: Header) -> set[tuple[str, str]]:
         out.write_text(header_line(header), encoding="utf-8")
         return set()
     # The index may have moved between two runs; the key shows whether it is the same.
-    if replace(_read_header(out), configured=header.configured) != header:
+    with out.open(encoding="utf-8") as file:
+        recorded = _decode(file.readline(), Header, out, 1)
+    if replace(recorded, configured=header.configured) != header:
         raise InputError(f"{out} is a recording of another pipeline. Choose another file, or remove it.")
     drop_partial_line(out)
     if out.read_bytes().count(b"\n") < 2:
@@ -273,93 +271,33 @@ def query_line(recorded: RecordedQuery) -> str:
 def read_recording(path: Path | str) -> Recording:
     """Read a recording; raises DataFormatError with file and line."""
     path = Path(path)
-    rows = json_rows(path, expected="a recording; make one with: resift record")
-    line, first = next(rows)
-    header = _parse_header(first, path, line)
+    lines = numbered_lines(path, expected="a recording; make one with: resift record")
+    header = _decode(lines[0][1], Header, path, 1)
     queries: dict[tuple[str, str], RecordedQuery] = {}
-    for line, row in rows:
-        query = _parse_query(row, path, line, header)
+    for number, line in lines[1:]:
+        query = _decode(line, RecordedQuery, path, number)
+        if not query.lists.keys() >= set(header.stores):
+            stores = ", ".join(header.stores)
+            message = f"not a recorded query: it needs a list of each store ({stores})"
+            raise DataFormatError(message, file=str(path), line=number)
         if (query.split, query.query) in queries:
-            raise DataFormatError(f"query {query.query!r} is recorded twice", file=str(path), line=line)
+            raise DataFormatError(f"query {query.query!r} is recorded twice", file=str(path), line=number)
         queries[query.split, query.query] = query
     if not queries:
         raise DataFormatError("no query is recorded", file=str(path))
     return Recording(header, tuple(queries.values()))
 
 
-def _read_header(path: Path) -> Header:
-    with path.open(encoding="utf-8") as file:
-        try:
-            row = json.loads(file.readline())
-        except ValueError:
-            row = None
-    if not isinstance(row, dict):
-        raise DataFormatError("not a recording; choose another file", file=str(path), line=1)
-    return _parse_header(row, path, 1)
+def _decode(line: str, kind: type[T], path: Path, number: int) -> T:
+    import msgspec
 
-
-def _parse_header(row: JsonMapping, path: Path, line: int) -> Header:
-    if row.get("format") not in _FORMATS:
-        message = "not a recording of this version; make one with: resift record"
-        raise DataFormatError(message, file=str(path), line=line)
     try:
-        fields: JsonObject = {**row, "stores": tuple(map(str, row["stores"])), "format": FORMAT}
-        modes = map(str, fields.pop("searched", ()) or fields.get("retrieval_modes", ()))
-        fields["retrieval_modes"] = tuple(RETRIEVAL_MODES.get(mode, mode) for mode in modes)
-        fields["configured"] = tuple(dict(store) for store in row.get("configured", ()))
-        fields["store_languages"] = tuple(map(check_languages, row.get("store_languages", ())))
-        if "score_scale" in row:
-            fields["languages"] = check_languages(row["languages"])
-        else:
-            # Files of 0.2 have only the name of the reranker.
-            fields["score_scale"] = _SCALES_IN_0_2.get(row["reranker"], "unknown")
-            fields["languages"] = ("en",) if row["reranker"] in _ENGLISH_IN_0_2 else "any"
-        return Header(**fields)
-    except (TypeError, KeyError, ValueError):
-        raise DataFormatError("the header has unknown or wrong fields", file=str(path), line=line) from None
-
-
-def _parse_query(row: JsonMapping, path: Path, line: int, header: Header) -> RecordedQuery:
-    try:
-        lists = {
-            str(store): tuple(
-                (str(id), None if score is None else float(score)) for id, score in row["lists"][store]
-            )
-            for store in header.stores
-        }
-        rerank = {str(id): float(score) for id, score in row["rerank"].items()}
-        qrels = {str(id): int(grade) for id, grade in row["qrels"].items()}
-        # Files of 0.2 have other names, or lack neighbors and text properties.
-        neighbors = {
-            str(id): tuple((str(other), float(cosine)) for other, cosine in others)
-            for id, others in (row.get("neighbors") or row.get("near") or {}).items()
-        }
-        facts = {str(name): float(value) for name, value in row.get("facts", {}).items()}
-        for name, old in ((CODE_DENSITY, "marks"), (MEAN_WORD_LENGTH, "letters")):
-            value = row.get(name, row.get(old))
-            if value:
-                facts.setdefault(name, float(value))
-        query = RecordedQuery(
-            str(row["query"]),
-            str(row["split"]),
-            lists,
-            rerank,
-            qrels,
-            neighbors,
-            facts,
-        )
-    except (KeyError, TypeError, ValueError, AttributeError):
-        message = "not a recorded query: needs query, split, lists, rerank, qrels"
-        raise DataFormatError(message, file=str(path), line=line) from None
-    scores = [score for ranked in lists.values() for _, score in ranked if score is not None]
-    scores += [
-        *rerank.values(),
-        *facts.values(),
-        *(cosine for others in neighbors.values() for _, cosine in others),
-    ]
-    if not all(math.isfinite(score) for score in scores):
-        raise DataFormatError("a score is not a finite number", file=str(path), line=line)
-    return query
+        return msgspec.json.decode(line, type=kind)
+    except (msgspec.DecodeError, RecursionError) as exc:
+        message = f"not a recorded query: {exc}"
+        if kind is Header:
+            message = "not a recording of this version; make one with: resift record"
+        raise DataFormatError(message, file=str(path), line=number) from None
 
 
 _CACHED_FUSIONS = 8
