@@ -220,13 +220,13 @@ class ProviderError(ResiftError):
 
 
 class ProviderTimeout(ProviderError, TimeoutError):
-    """No complete answer in the time given."""
+    """The complete response did not arrive in time."""
 
     transient = True
 
 
 class ProviderUnreachable(ProviderError, ConnectionError):
-    """No connection, or it broke."""
+    """The connection failed or was lost."""
 
     transient = True
 

@@ -1,4 +1,4 @@
-"""What happened, as frozen values, and the sinks they go to.
+"""Events as frozen values, and the sinks that receive them.
 
 An event never carries query text, document text or a key. Packages define their own:
 
@@ -136,7 +136,7 @@ class Fused(Event, name="fused"):
 
 @dataclass(frozen=True, kw_only=True)
 class Scored(Event):
-    """What every event of one scorer and one pool says; those have names."""
+    """Base of events about one scorer and one pool."""
 
     provider: str
     candidates: int

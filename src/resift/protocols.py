@@ -88,7 +88,7 @@ class HasChunks(Protocol):
     """A store that knows the document and the position of its chunks."""
 
     async def get_chunks(self, hit: Hit, *, before: int, after: int) -> list[Hit]:
-        """Return the chunks around a hit in the order of its document, with the hit; [] if it is no chunk."""
+        """Return the chunks around a hit, with the hit, in the order of its document; [] if it has none."""
         ...
 
 

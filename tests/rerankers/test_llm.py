@@ -163,7 +163,7 @@ def test_the_order_so_far_is_kept_if_time_runs_out_between_windows(server):
     server.misbehave("stall", when=lambda request: len(server.requests) >= 2)
     ranking = rank(llm(server), pool(45), seconds=0.4)
     assert ranking.degraded
-    assert ranking.reason.startswith("2 of 4 windows were ranked: llm gave no complete answer")
+    assert ranking.reason.startswith("2 of 4 windows were ranked: llm did not return a complete response")
     assert ranking.ids[15] == "p044"
     assert sorted(ranking.ids) == [hit.id for hit in pool(45)]
 

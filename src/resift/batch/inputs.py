@@ -394,13 +394,13 @@ def _read_jsonl(source: BinaryIO, shard: Shard, batch_rows: int) -> Iterator[Rea
         try:
             row = json.loads(line)
         except (ValueError, RecursionError):
-            reason = "not JSON; write one JSON object a line" if line.strip() else "an empty line"
+            reason = "not JSON; write one JSON object per line" if line.strip() else "an empty line"
             failed.append(FailedRow(number, None, reason))
         else:
             if isinstance(row, dict):
                 rows.append({**row, ROW: number})
             else:
-                reason = f"{describe_type(row)}; write one JSON object a line"
+                reason = f"{describe_type(row)}; write one JSON object per line"
                 failed.append(FailedRow(number, None, reason))
         size += len(line)
         if len(rows) + len(failed) == batch_rows or size > BATCH_BYTES:

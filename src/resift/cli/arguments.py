@@ -113,7 +113,7 @@ def score_scale(args: argparse.Namespace) -> Scale:
     return scale or ("relevance" if args.calibration is None else "probability")
 
 
-def _parser_of(read: Callable[[str], N], is_allowed: Callable[[N], bool], what: str) -> Callable[[str], N]:
+def _numeric(read: Callable[[str], N], is_allowed: Callable[[N], bool], what: str) -> Callable[[str], N]:
     def parse(text: str) -> N:
         with contextlib.suppress(ValueError, OverflowError):
             if is_allowed(value := read(text)):
@@ -123,13 +123,13 @@ def _parser_of(read: Callable[[str], N], is_allowed: Callable[[N], bool], what: 
     return parse
 
 
-positive_int = _parser_of(int, lambda value: value >= 1, "an integer of 1 or more")
-non_negative_int = _parser_of(int, lambda value: value >= 0, "an integer of 0 or more")
-port = _parser_of(int, lambda value: 0 <= value <= 65535, "a port from 0 to 65535")
-price = _parser_of(float, lambda value: 0 < value < math.inf, "an amount above 0, for example 0.08")
-number = _parser_of(float, math.isfinite, "a number, for example 0.5")
-positive_seconds = _parser_of(float, lambda value: 0 < value < math.inf, "seconds above 0, for example 0.5")
-non_negative_seconds = _parser_of(
+positive_int = _numeric(int, lambda value: value >= 1, "an integer of 1 or more")
+non_negative_int = _numeric(int, lambda value: value >= 0, "an integer of 0 or more")
+port = _numeric(int, lambda value: 0 <= value <= 65535, "a port from 0 to 65535")
+price = _numeric(float, lambda value: 0 < value < math.inf, "an amount above 0, for example 0.08")
+number = _numeric(float, math.isfinite, "a number, for example 0.5")
+positive_seconds = _numeric(float, lambda value: 0 < value < math.inf, "seconds above 0, for example 0.5")
+non_negative_seconds = _numeric(
     float, lambda value: 0 <= value < math.inf, "seconds of 0 or more, for example 2"
 )
 

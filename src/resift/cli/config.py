@@ -47,7 +47,17 @@ def run_config(args: argparse.Namespace) -> int:
     if args.action == "check":
         return _check(args)
     if args.action == "show":
-        return _show(args)
+        import yaml
+
+        from resift.config import inspect_yaml
+
+        settings, problems = inspect_yaml(args.file, expand=False)
+        problems.raise_first()
+        data = {} if settings is None else settings.plain()
+        if args.json:
+            return print_json(data)
+        sys.stdout.write(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
+        return 0
     from resift.config.sections import reference_page
 
     sys.stdout.write(reference_page(packages=None))
@@ -95,21 +105,6 @@ def _check(args: argparse.Namespace) -> int:
     else:
         print_text(f"{style('OK', 'green', 'bold')}  {args.file}\n")
         print_table(["part", "setting"], rows, wrap=True)
-    return 0
-
-
-def _show(args: argparse.Namespace) -> int:
-    import yaml
-
-    from resift.config import inspect_yaml
-
-    settings, problems = inspect_yaml(args.file, expand=False)
-    problems.raise_first()
-    data = {} if settings is None else settings.plain()
-    if args.json:
-        print_json(data)
-    else:
-        sys.stdout.write(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
     return 0
 
 

@@ -88,9 +88,16 @@ def run_index(args: argparse.Namespace) -> int:
     from resift._internal.sync import run_sync
     from resift.ingest.indexing import open_index
     from resift.ingest.walking import check_paths
+    from resift.stores.sqlite import SQLiteStore
 
     if args.upgrade:
-        _upgrade(args.store)
+        old = SQLiteStore(args.store)
+        try:
+            upgraded = run_sync(old.upgrade())
+        finally:
+            old.release()
+        done = "was upgraded with all documents" if upgraded else "is up to date"
+        print_text(f"{args.store} {done}.")
         if not args.paths:
             return 0
     if not args.paths:
@@ -102,18 +109,6 @@ def run_index(args: argparse.Namespace) -> int:
     is_new = not args.store.exists()
     store = open_index(args.store, embedder=args.embedder, text_only=args.text_only, language=args.language)
     return run_sync(_watch(store, args) if args.watch else _index_once(store, args, is_new=is_new))
-
-
-def _upgrade(path: Path) -> None:
-    from resift._internal.sync import run_sync
-    from resift.stores.sqlite import SQLiteStore
-
-    store = SQLiteStore(path)
-    try:
-        upgraded = run_sync(store.upgrade())
-    finally:
-        store.release()
-    print_text(f"{path} was upgraded with all documents." if upgraded else f"{path} is up to date.")
 
 
 async def _index_once(store: SQLiteStore, args: argparse.Namespace, *, is_new: bool) -> int:

@@ -44,7 +44,7 @@ _PASSWORD = re.compile(r"(://[^/@\s:]*):([^/@\s$][^/@\s]*)@")
 
 @dataclass
 class Source:
-    """What was found: the kind of store, its arguments, and the tables to choose from."""
+    """A data source: the kind of store, its arguments, and the tables to choose from."""
 
     kind: str
     what: str
@@ -60,13 +60,24 @@ def run_init(args: argparse.Namespace) -> int:
         raise InputError(
             f"{args.output} exists and was not changed. Replace it with --force, or choose another -o."
         )
-    ask = _ask if sys.stdin is not None and sys.stdin.isatty() else None
-    where = args.store or (ask and ask("What do you want to search (a database file, a folder, a URL)?", ""))
+
+    def ask(question: str, default: str = "") -> str:
+        if sys.stdin is None or not sys.stdin.isatty():
+            return default
+        sys.stderr.write(f"{question}{f' [{default}]' if default else ''} ")
+        sys.stderr.flush()
+        return sys.stdin.readline().strip() or default
+
+    where = args.store or ask("What do you want to search (a database file, a folder, a URL)?")
     if not where:
         raise InputError("Say what to search: --store FILE, FOLDER, postgresql://… or http://…")
     source = find_source(where)
     if source.kind == "index":
-        return _write_for_folder(source, args)
+        from resift.config.sections import default_file
+
+        index = shell_path(args.output.with_name("docs.db"))
+        folder = shell_path(Path(source.arguments["folder"]))
+        return _write(args, default_file("docs.db"), f"resift index {folder} --store {index}")
     if source.kind == "sqlite":
         from resift.config.sections import default_file
 
@@ -74,10 +85,14 @@ def run_init(args: argparse.Namespace) -> int:
     table = args.table or _choose_table(source, ask)
     store = _open(source, table, args.text, args.id)
     fields = list(store.columns.fields or ())
-    if ask and not args.text:
-        answer = ask(f"Which columns have the text (of {', '.join(_list_columns(store))})?", ",".join(fields))
-        store = _open(source, table, answer, args.id)
-        fields = list(store.columns.fields or ())
+    if not args.text:
+        names = ("column_types", "known_fields", "field_types")
+        columns = next((found for name in names if (found := getattr(store, name, None))), ())
+        question = f"Which columns have the text (of {', '.join(columns)})?"
+        answer = ask(question, ",".join(fields))
+        if answer != ",".join(fields):
+            store = _open(source, table, answer, args.id)
+            fields = list(store.columns.fields or ())
     keys = {**source.arguments, source.table_key: table, "fields": fields}
     if args.id:
         keys["id"] = args.id
@@ -87,14 +102,8 @@ def run_init(args: argparse.Namespace) -> int:
     return _write(args, pipeline_text(source, table, keys))
 
 
-def _ask(question: str, default: str) -> str:
-    sys.stderr.write(f"{question}{f' [{default}]' if default else ''} ")
-    sys.stderr.flush()
-    return sys.stdin.readline().strip() or default
-
-
 def find_source(where: str) -> Source:
-    """Return what a path, connection string or URL is."""
+    """Identify the data source behind a path, a connection string or a URL."""
     if re.match(r"postgres(?:ql)?://|(?:host|dbname|service)=", where):
         return Source("postgres-table", "a PostgreSQL table", {"dsn": where})
     if re.match(r"https?://", where):
@@ -166,14 +175,12 @@ def _find_in_folder(path: Path) -> Source:
     return Source("index", "a folder of documents", {"folder": str(path)})
 
 
-def _choose_table(source: Source, ask: Callable[[str, str], str] | None) -> str:
+def _choose_table(source: Source, ask: Callable[[str], str]) -> str:
     shown = ", ".join(source.tables[:20])
     if len(source.tables) == 1:
         return source.tables[0]
-    if ask is not None:
-        answer = ask(f"Which {source.table_key}{f' (of {shown})' if shown else ''}?", "")
-        if answer:
-            return answer
+    if answer := ask(f"Which {source.table_key}{f' (of {shown})' if shown else ''}?"):
+        return answer
     raise InputError(
         f"Name the {source.table_key} with --table." + (f" There are: {shown}." if shown else "")
     )
@@ -189,13 +196,6 @@ def _open(source: Source, table: str, text: str | None, id: str | None) -> Any:
     if id:
         options["id"] = id
     return load_store(source.kind, **options)
-
-
-def _list_columns(store: Any) -> list[str]:
-    for name in ("column_types", "known_fields", "field_types"):
-        if columns := getattr(store, name, None):
-            return list(columns)
-    return []
 
 
 def pipeline_text(source: Source, table: str, keys: JsonMapping) -> str:
@@ -236,17 +236,7 @@ def _relative(where: str, output: Path) -> str:
     return str(path) if path.is_absolute() else os.path.relpath(path, output.parent)
 
 
-def _write_for_folder(source: Source, args: argparse.Namespace) -> int:
-    from resift.config.sections import default_file
-
-    index = args.output.with_name("docs.db")
-    folder = source.arguments["folder"]
-    _write(args, default_file("docs.db"), next_step=False)
-    print_text(f"Next: resift index {shell_path(Path(folder))} --store {shell_path(index)}")
-    return 0
-
-
-def _write(args: argparse.Namespace, text: str, *, next_step: bool = True) -> int:
+def _write(args: argparse.Namespace, text: str, next_step: str = "") -> int:
     args.output.parent.mkdir(parents=True, exist_ok=True)
     try:
         with args.output.open("w" if args.force else "x", encoding="utf-8") as file:
@@ -257,6 +247,5 @@ def _write(args: argparse.Namespace, text: str, *, next_step: bool = True) -> in
         variable = text.partition("${")[2].partition("}")[0]
         print_note(f"The password is not in the file. Run: export {variable}=…")
     print_text(f"Wrote {args.output}.")
-    if next_step:
-        print_text(f"Next: resift search WORDS --pipeline {shell_path(args.output)}")
+    print_text(f"Next: {next_step or f'resift search WORDS --pipeline {shell_path(args.output)}'}")
     return 0

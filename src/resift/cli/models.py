@@ -18,7 +18,6 @@ from resift.types import JsonObject
 if TYPE_CHECKING:
     from resift.events import Event
     from resift.models.hf_folder import FolderDescription
-    from resift.models.loading import Model
     from resift.models.lock_file import LockedModel
     from resift.models.pinning import AddedModel
     from resift.models.registry import ModelSpec
@@ -140,10 +139,14 @@ def _add(args: argparse.Namespace) -> int:
             progress=show_download,
         )
     if args.json:
-        return print_json(_added_json(added))
+        probe = None if added.probe is None else {**asdict(added.probe), "passed": added.probe.passed}
+        head = {"head": added.description.head, "lock": str(added.lock), "probe": probe}
+        return print_json({**_to_json(added.model), **head})
     print_text(style(added.model.id, "bold"))
     _print_rows(_describe(added.model, added.description) + _describe_checks(added))
-    print_text(wrap(f"Pinned in {added.lock}. Use it by name: {_usage(added.model)}"))
+    option = "embedder" if added.model.kind == "bi-encoder" else "reranker"
+    usage = f'resift.Index("docs.db", {option}="{added.model.id}")'
+    print_text(wrap(f"Pinned in {added.lock}. Use it by name: {usage}"))
     return 0
 
 
@@ -184,26 +187,11 @@ def _describe_checks(added: AddedModel) -> list[tuple[str, str]]:
     return [("precision", f"{model.precision}{error}"), ("probe", probe)]
 
 
-def _added_json(added: AddedModel) -> JsonObject:
-    report = added.probe
-    return {
-        **_to_json(added.model),
-        "head": added.description.head,
-        "lock": str(added.lock),
-        "probe": None if report is None else {**asdict(report), "passed": report.passed},
-    }
-
-
 def _to_json(model: LockedModel) -> JsonObject:
     """Return all fields; the lock file leaves out those with their default."""
     import msgspec
 
     return {**msgspec.structs.asdict(model), "files": msgspec.to_builtins(model.files)}
-
-
-def _usage(model: LockedModel) -> str:
-    option = "embedder" if model.kind == "bi-encoder" else "reranker"
-    return f'resift.Index("docs.db", {option}="{model.id}")'
 
 
 # --- list, show, remove ---
@@ -360,7 +348,7 @@ def _bench(args: argparse.Namespace) -> int:
             row = template.pair([word] * 8, [word] * max(1, tokens - 8 - template.size))
         else:
             row = template.single([word] * max(1, tokens - 2))
-        run = partial(_run_row, model, row)
+        run = partial(model.forward, *row)
         one_thread, all_threads = [], []
         for _ in range(args.rounds):
             started = time.perf_counter()
@@ -389,10 +377,6 @@ def _bench(args: argparse.Namespace) -> int:
         stretch=0,
     )
     return 0
-
-
-def _run_row(model: Model, row: tuple[list[int], list[int]]) -> None:
-    model.forward(*row)
 
 
 def _print_rows(rows: list[tuple[str, str]]) -> None:

@@ -238,8 +238,12 @@ def read_documents(file: str, *, form: str | None = None) -> Documents:
     documents = Documents(name, form or _detect_format(file, decoded.text))
     if decoded.flag:
         documents.warnings.append(decoded.flag)
-    read_rows = {"lines": _read_lines, "jsonl": _read_json, "csv": _read_csv}[documents.form]
-    documents.rows.extend(read_rows(decoded.text, documents))
+    if documents.form == "lines":
+        lines = enumerate(decoded.text.split("\n"), start=1)
+        documents.rows += [{"id": str(i), "text": line.strip()} for i, line in lines if line.strip()]
+    else:
+        read_rows = _read_json if documents.form == "jsonl" else _read_csv
+        documents.rows += read_rows(decoded.text, documents)
     if not documents.rows:
         raise DataFormatError("the file is empty; expected one document per line, JSONL or CSV", file=name)
     return documents
@@ -311,12 +315,6 @@ def _detect_format(file: str, text: str) -> str:
     names = {name.strip().strip('"').lower() for name in re.split(r"[,;\t]", text.partition("\n")[0])}
     has_text = not names.isdisjoint({"title", *BODY_NAMES}) and not any(" " in name for name in names)
     return "csv" if not suffix and len(names) > 1 and has_text else "lines"
-
-
-def _read_lines(text: str, documents: Documents) -> Iterator[JsonObject]:
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            yield {"id": str(number), "text": line.strip()}
 
 
 def _read_json(text: str, documents: Documents) -> Iterator[JsonObject]:

@@ -229,10 +229,9 @@ def run_mcp(args: argparse.Namespace) -> int:
         except* BrokenPipeError:
             # The assistant closed the pipe before the answer. Python 3.13 and later report that again when
             # the stream of the MCP library is freed.
-            sys.unraisablehook = _ignore_broken_pipe
+            def ignore_broken_pipe(unraisable: sys.UnraisableHookArgs) -> None:
+                if not isinstance(unraisable.exc_value, BrokenPipeError):
+                    sys.__unraisablehook__(unraisable)
+
+            sys.unraisablehook = ignore_broken_pipe
     return 0
-
-
-def _ignore_broken_pipe(unraisable: sys.UnraisableHookArgs) -> None:
-    if not isinstance(unraisable.exc_value, BrokenPipeError):
-        sys.__unraisablehook__(unraisable)

@@ -39,6 +39,7 @@ _ACTIVE = re.compile(
 STYLE_MARK = chr(0xF0000 + int.from_bytes(os.urandom(2)) % 0xFFF0)
 
 _NUMBER_AND_UNIT = re.compile(r"(?<![\d.,])(\d[\d.,]*) (s|ms|min|h|MB|%)(?![\w])")
+_NUMERIC = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)?(?:e[+-]?\d+)?[%×]?|–", re.IGNORECASE)
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _MIN_NAME_COLUMNS, _MIN_TEXT_COLUMNS = 8, 20
 
@@ -106,7 +107,7 @@ def print_table(
             header_style="" if plain else "bold", border_style="" if plain else "dim",
         )  # fmt: skip
         for column in columns:
-            numeric = bool(body) and all(_is_number(row[column]) for row in body)
+            numeric = bool(body) and all(_NUMERIC.fullmatch(row[column]) for row in body)
             table.add_column(
                 headers[column],
                 width=sizes[column],
@@ -293,11 +294,3 @@ def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return "–" if value is None else escape_controls(str(value)).replace("\n", " ").replace("\t", " ")
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text.removesuffix("%").removesuffix("×").replace("–", "0") or 0)
-    except ValueError:
-        return False
-    return True

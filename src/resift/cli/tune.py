@@ -130,20 +130,23 @@ def run_record(args: argparse.Namespace) -> int:
 def run_tune(args: argparse.Namespace) -> int:
     """Tune and report on held-out queries."""
     from resift.evaluation.recording import default_setting, read_recording
-    from resift.evaluation.tuning import fit_judged, tune
+    from resift.evaluation.tuning import SMALL_RECORDING, fit_clicks, fit_judged, read_clicks, tune
 
     if args.clicks is not None and args.click_log is not None:
         raise InputError("Give either --clicks or --click-log: ratings and clicks are fitted differently.")
     if args.click_log is not None:
         return _fit_click_log(args)
     if args.clicks is not None:
-        return _fit_clicks(args)
+        recording = _record_clicks(args, read_clicks(args.clicks))
+        return _report_fit(args, fit_clicks(recording), recording.header)
     if args.recording.is_file():
         with args.recording.open("rb") as file:
             expected = "a recording, made by: resift record; or add --clicks or --click-log"
             refuse_index(file.read(16), str(args.recording), expected)
     recording = read_recording(args.recording)
-    if _is_small(recording, args):
+    search_options = (args.search, args.train, args.test, args.held_out, args.budget)
+    is_small = len(recording.queries) < SMALL_RECORDING
+    if is_small and search_options == (None,) * 5 and not args.floor:
         return _report_fit(args, fit_judged(recording, args.measure), recording.header)
     train, test = _split(recording, args)
     default = default_setting(recording.header)
@@ -175,14 +178,6 @@ def run_tune(args: argparse.Namespace) -> int:
         _print_report(tuned, row, len(train.queries), adopt=adopt)
     _write_yaml(args, tuned.best, recording.header, adopt=adopt)
     return 0
-
-
-def _is_small(recording: Recording, args: argparse.Namespace) -> bool:
-    """Whether to fit only the fitted weights: few queries, and no option of the larger search."""
-    from resift.evaluation.tuning import SMALL_RECORDING
-
-    chosen = (args.search, args.train, args.test, args.held_out, args.budget)
-    return len(recording.queries) < SMALL_RECORDING and chosen == (None,) * 5 and not args.floor
 
 
 def _split(recording: Recording, args: argparse.Namespace) -> tuple[Recording, Recording]:
@@ -233,23 +228,13 @@ def _print_report(tuned: TuningResult, row: Difference, trained_on: int, *, adop
     ]
     print_table(["setting", row.measure, "difference", "p"], rows)
     if trained_on < MIN_QUERIES:
-        few = (
-            f"{trained_on} judged queries are few: with fewer than {MIN_QUERIES} the default is hard to beat."
-        )
-        print_text(wrap(few))
-    if row.mean <= 0:
-        print_text("Not better on held-out queries: keep the default.")
-    elif not adopt:
-        print_text(wrap("The difference is not significant: keep the default."))
-    else:
-        print_text(wrap("Better on held-out queries: adopt the tuned setting."))
-
-
-def _fit_clicks(args: argparse.Namespace) -> int:
-    from resift.evaluation.tuning import fit_clicks, read_clicks
-
-    recording = _record_clicks(args, read_clicks(args.clicks))
-    return _report_fit(args, fit_clicks(recording), recording.header)
+        rule = f"with fewer than {MIN_QUERIES} the default is hard to beat"
+        print_text(wrap(f"{trained_on} judged queries are few: {rule}."))
+    advice = "Better on held-out queries: adopt the tuned setting."
+    if not adopt:
+        reason = "Not better on held-out queries" if row.mean <= 0 else "The difference is not significant"
+        advice = f"{reason}: keep the default."
+    print_text(wrap(advice))
 
 
 def _report_fit(args: argparse.Namespace, fitted: ClickFit, header: Header) -> int:

@@ -164,7 +164,7 @@ class ResiftRetriever(SearchingRetriever):
 class ResiftFusionRetriever(SearchingRetriever):
     """Queries several retrievers concurrently and fuses their results by RRF (or `fuse`).
 
-    A retriever that fails or is late is left out: `degraded` and `reason` say so, and one that keeps failing
+    A retriever that fails or times out is left out, as `degraded` and `reason` report. One that keeps failing
     is skipped for a while. `rerank` takes a scorer for the best results. `retrievers` is a list of retrievers
     and vector stores, or a mapping with a name for each.
     """

@@ -241,7 +241,7 @@ async def fan_out(
     """Query every store at the same time and return one result per store, in the order of `refs`.
 
     `lazy` lets stores load texts and metadata at their first use. `timeout_s` applies to stores without their
-    own. A store that fails or is late does not affect the others. Raises RetrievalError if all of them fail.
+    own. A store that fails or times out does not affect the others. Raises RetrievalError if all fail.
     If all are late at the deadline, the first of them has time until `last`.
     """
     if where is not None:

@@ -399,7 +399,7 @@ class Pipeline:
 
 
 async def _run_stage(stage: Stage, pool: Pool, kind: StageKind, name: str) -> Pool:
-    """Run one stage; if it fails or is late, the order stays and the pool is degraded."""
+    """Run one stage; if it fails or times out, the order stays and the pool is degraded."""
     started = time.perf_counter()
     # A stage is asked to stop a little before it is abandoned, so that partial results are not lost.
     seconds, limited = pool.deadline.timeout_s, pool

@@ -67,7 +67,7 @@ class Pool:
 
     @property
     def degraded(self) -> bool:
-        """Whether a store or a stage failed, was late or was skipped."""
+        """Whether a store or a stage failed, timed out or was skipped."""
         return bool(self.reasons)
 
     def degrade(self, reason: str) -> Pool:

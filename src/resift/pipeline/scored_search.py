@@ -10,8 +10,8 @@ from resift.rerankers.rescore import (
     ScoreFormat,
     calibrator_for,
     check_scale,
-    read_and_calibrate,
     relevance,
+    score_and_calibrate,
     shipped_calibrator_for,
 )
 from resift.types import Ranking, Where
@@ -40,7 +40,7 @@ async def search_with_scores(
     deadline = pipeline.deadline_after(deadline_s)
     ranking = await pipeline.search(query, k=k, where=where, deadline=deadline)
     if scorer is not None and calibrator is not None:
-        ranking = await read_and_calibrate(ranking, scorer, calibrator, deadline=deadline)
+        ranking = await score_and_calibrate(ranking, scorer, calibrator, deadline=deadline)
     return ranking if min_score is None else drop_below(ranking, min_score)
 
 
@@ -58,12 +58,12 @@ async def search_with_relevance(
     The hits keep the scores of the pipeline.
     """
     ranking = await pipeline.search(query, k=k, where=where, deadline_s=deadline_s)
-    shown = relevance_of(ranking, pipeline)
+    shown = ranking_relevance(ranking, pipeline)
     if min_score is not None:
         ranking = drop_below(ranking, min_score, shown=shown)
     return ranking, shown
 
 
-def relevance_of(ranking: Ranking, pipeline: Pipeline) -> tuple[float, ...]:
+def ranking_relevance(ranking: Ranking, pipeline: Pipeline) -> tuple[float, ...]:
     """Return the relevance of each hit in a ranking of this pipeline, from 0 to 1."""
     return relevance(ranking, shipped_calibrator_for(pipeline.scorer))

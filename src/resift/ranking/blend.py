@@ -264,7 +264,7 @@ def _blend_scores(
 def _one_side(hits: Sequence[Hit], known: Evidence, *, reranker: bool) -> tuple[list[Hit], _Parts]:
     """Order by one side alone, with its own scores; hits that it does not know stay behind, in order."""
     size = len(hits)
-    # What a hit is sorted by (lower is better, infinity is unknown), and the score it gets.
+    # The sort key of a hit (lower is better, infinity is unknown), and the score it gets.
     keys = [(math.inf, 0.0)] * size
     scores: list[float | None] = [None] * size
     if reranker:

@@ -61,7 +61,7 @@ _MARKUP_SIGNS = ("<", "&", "@", "#", "://", "====", "____")
 _ENGLISH = frozenset(b"a and for i in is it of that the to with you".split())
 _MIN_ENGLISH_SHARE = 0.1  # of the words; English text has a sixth to a third, related languages a twentieth
 _MIN_ENGLISH_WORDS = 4  # different ones: `a`, `i` and `in` are also Italian words and names in formulas
-# ASCII in lower case, with a space for each character that is no letter.
+# ASCII in lower case, with a space for each character that is not a letter.
 _LETTERS = bytes(ord(chr(i).lower()) if chr(i).isalpha() else 0x20 for i in range(128)).ljust(256)
 
 # First code point of each block and its script. Scripts that are missing count as "other".

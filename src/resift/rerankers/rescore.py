@@ -403,12 +403,12 @@ def as_probabilities(
     return replace(ranking, hits=scored[:kept], cut=scored[kept:], trace=ranking.trace.append(record))
 
 
-async def read_and_calibrate(
+async def score_and_calibrate(
     ranking: Ranking, scorer: Scorer, calibrator: Calibrator, *, deadline: Deadline
 ) -> Ranking:
     """Score the unscored hits of a ranking, then return it with probabilities.
 
-    If the scorer fails or is late, these hits have no number, and the ranking is `degraded` with the reason.
+    If the scorer fails or times out, these hits have no score, and the ranking is `degraded` with the reason.
     """
     last_scores = evidence(ranking.trace, ranking.ids).last_scores()
     unscored: list[Hit] = [hit for hit, last in zip(ranking.hits, last_scores, strict=True) if last is None]

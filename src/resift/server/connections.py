@@ -143,7 +143,7 @@ class LimitedConnection(asyncio.Protocol):
         """Stop the time for the body; called by the app."""
         self._stop_timer()
         self._phase = "answering"
-        # What came after the body belongs to the next request.
+        # Bytes after the body belong to the next request.
         if self._body_bytes is not None:
             self._bytes -= self._body_bytes
         else:

@@ -24,7 +24,7 @@ from resift.ingest.indexing import open_index
 from resift.pipeline.defaults import FETCH, views
 from resift.pipeline.fan_out import Store, StoreRef
 from resift.pipeline.pipeline import Pipeline
-from resift.pipeline.scored_search import relevance_of
+from resift.pipeline.scored_search import ranking_relevance
 from resift.pipeline.stages import AdaptiveDepth, Rerank, Shape
 from resift.protocols import Reranker
 from resift.ranking import order_model
@@ -516,7 +516,7 @@ def document_hits(documents: Sequence[str | RequestDocument]) -> list[Hit]:
 
 def _search_data(body: SearchRequest, ranking: Ranking, pipeline: Pipeline | None) -> JsonObject:
     data = ranking_data(ranking, query=body.query, explain=bool(body.explain))
-    relevance = () if pipeline is None else relevance_of(ranking, pipeline)
+    relevance = () if pipeline is None else ranking_relevance(ranking, pipeline)
     for hit, value in zip(data["hits"], relevance, strict=True):
         hit["relevance"] = value
     if body.report:

@@ -315,7 +315,7 @@ class PostgresStore(PostgresBackend, EngineStore):
         return await self._job(job)
 
     def _has_table(self, connection: Connection) -> bool:
-        """Return whether the table exists; raises StoreError if its vectors are of another embedder."""
+        """Return whether the table exists; raises StoreError if its vectors come from another embedder."""
         if self._comment is not None:
             return True
         name = self._table.as_string(connection)

@@ -98,7 +98,7 @@ class Tensors:
     def take(self, name: str, *shape: int | None) -> Array:
         """Return a tensor of a shape; None stands for any size."""
         if name not in self._arrays:
-            raise ModelFileError(f"The weights have no tensor {name!r}, which the config asks for.")
+            raise ModelFileError(f"The weights have no tensor {name!r}, which the config requires.")
         array = self._arrays[name]
         if len(array.shape) != len(shape) or any(
             want is not None and size != want for size, want in zip(array.shape, shape, strict=True)

@@ -51,7 +51,7 @@ class Grading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cliff:
-    """What counts as a cliff: the next score is below `ratio` of this one and at least `min_drop` lower."""
+    """A cliff: the next score is below `ratio` of this one and at least `min_drop` lower."""
 
     # A ratio alone finds cliffs among scores near 0, a drop alone among large scores.
     ratio: float = 0.85

@@ -18,7 +18,7 @@ _GRADING = Grading()  # made once: every construction checks its numbers
 
 
 class VectorSearchToolResult(Event, name="vector_search_tool_result"):
-    """What the gate did to one retrieval."""
+    """The effect of the gate on one retrieval."""
 
     section: str | None
     profile: str

@@ -175,9 +175,9 @@ class ProviderClient:
             if isinstance(exc, ProviderError):
                 raise
             if not sent:
-                raise DeadlineExceeded(f"No free connection to {provider} in the time given.") from None
+                raise DeadlineExceeded(f"No free connection to {provider} in time.") from None
             raise ProviderTimeout(
-                f"{provider} gave no complete answer in the time given.", provider=provider
+                f"{provider} did not return a complete response in time.", provider=provider
             ) from None
         try:
             # Answers grow with the request: one row per document, and some repeat the documents.

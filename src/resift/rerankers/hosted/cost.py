@@ -1,4 +1,4 @@
-"""What hosted reranking costs: usage in answers, a price table, and limits per call, minute and day.
+"""The cost of hosted reranking: usage in responses, a price table, and limits per call, minute and day.
 
 `prices.json` has the prices with their date and source. An option of the reranker overrides them. Limits are
 counted per provider, address and key within one process.
@@ -200,7 +200,7 @@ _accounts: dict[tuple[str, ...], Spending] = {}
 _accounts_lock = ForkSafeLock()
 
 
-def spending_of(account: tuple[str, ...]) -> Spending:
+def account_spending(account: tuple[str, ...]) -> Spending:
     """Return the spending of an account, the same object for every reranker that uses it."""
     with _accounts_lock:
         return _accounts.setdefault(account, Spending())

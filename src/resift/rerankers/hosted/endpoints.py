@@ -47,7 +47,7 @@ def check_endpoint(
     Plain http is allowed to this machine only; this machine and private networks only on request.
     """
     parts = _split_url(provider, base_url)
-    reach = find_reach(parts.hostname or "")
+    reach = network_scope(parts.hostname or "")
     if reach == "link-local":
         raise ConfigError(
             f"{provider}: base_url {base_url!r} is a link-local or metadata address, where machines keep "
@@ -115,7 +115,7 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _TRANSLATED = ipaddress.IPv6Network("::ffff:0:0:0/96")
 
 
-def find_reach(host: str) -> Reach:
+def network_scope(host: str) -> Reach:
     """Return which network a host is in, as far as its spelling tells; other names count as public.
 
     Every spelling of an address that a resolver accepts is recognized: 127.1, 2130706433, 0x7f.1,
@@ -139,7 +139,7 @@ def find_reach(host: str) -> Reach:
 
 def is_public_name(host: str) -> bool:
     """Return whether a host may be anybody's: an address or a name with a dot outside this network."""
-    return find_reach(host) in ("public", "link-local") and ("." in host.rstrip(".") or ":" in host)
+    return network_scope(host) in ("public", "link-local") and ("." in host.rstrip(".") or ":" in host)
 
 
 def _parse_address(name: str) -> IPAddress | None:

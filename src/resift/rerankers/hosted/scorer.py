@@ -30,12 +30,12 @@ from resift.rerankers.hosted.cost import (
     CostLimits,
     ProviderBilled,
     Usage,
+    account_spending,
     estimate_usage,
     find_price,
     read_usage,
-    spending_of,
 )
-from resift.rerankers.hosted.endpoints import find_reach, is_public_name
+from resift.rerankers.hosted.endpoints import is_public_name, network_scope
 from resift.rerankers.hosted.providers import Provider, find_provider, read_scores
 from resift.rerankers.rescore import FusesThenScores
 from resift.types import Hit, JsonValue, ScorerInfo, Scores
@@ -102,7 +102,7 @@ class HostedReranker(FusesThenScores):
         self.limits = CostLimits(call=max_usd_per_call, minute=max_usd_per_minute, day=max_usd_per_day)
         self.limits.check(provider, self.price, self.model)
         key = self._client.breaker_key(None)
-        self._spending = spending_of(key)
+        self._spending = account_spending(key)
         self._batch_over = batch_over
         self._batch_size = batch_size
         self._max_chars = max_chars
@@ -319,7 +319,7 @@ class EndpointOptions(Options):
             key_host = self.key_hosts.get(variable)
             if key_host is None and (not os.environ.get(variable) or not is_public_name(host)):
                 continue  # a service of your own, without a key or in your own network
-            if host != key_host and find_reach(host) != "loopback" and not is_allowed_variable(variable):
+            if host != key_host and network_scope(host) != "loopback" and not is_allowed_variable(variable):
                 owner = f"of {key_host}" if key_host else f"in {variable}"
                 yield (
                     "base_url",

@@ -139,7 +139,7 @@ def _find_dates(connection: Connection, test: Condition) -> list[int]:
     statement = f"SELECT value, row FROM attributes WHERE key = ? AND {_IS_TEXT}"  # noqa: S608
     rows_by_value: dict[str, list[int]] = {}
     for value, row in connection.execute(statement, (test.key,)):
-        if type(row) is not int:  # a damaged page may return a text
+        if type(row) is not int:  # a damaged page may return text
             raise IndexCorruptedError("attributes", "a filter")
         rows_by_value.setdefault(value, []).append(row)
     statement = f"SELECT value, rows, total FROM attribute_sums WHERE key = ? AND {_IS_TEXT}"  # noqa: S608

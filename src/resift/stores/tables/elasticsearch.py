@@ -88,7 +88,7 @@ class ElasticsearchQuery(TableStore):
         **columns: Unpack[ColumnArguments],
     ) -> None:
         if (url is None) == (client is None):
-            raise InputError("Say where the index is: pass url= or client=.")
+            raise InputError("The address of the index is missing: pass url= or client=.")
         if body is not None and not callable(body):
             check_body(body)
         self.name, self.index, self.table, self.body = name, index, index, body
