@@ -7,7 +7,6 @@ import statistics
 import sys
 import time
 from dataclasses import asdict
-from functools import partial
 from typing import TYPE_CHECKING
 
 from resift.cli.arguments import JSON, Command, Option, positive_int
@@ -348,7 +347,10 @@ def _bench(args: argparse.Namespace) -> int:
             row = template.pair([word] * 8, [word] * max(1, tokens - 8 - template.size))
         else:
             row = template.single([word] * max(1, tokens - 2))
-        run = partial(model.forward, *row)
+
+        def run(model: Model = model, row: tuple[list[int], list[int]] = row) -> None:
+            model.forward(*row)
+
         one_thread, all_threads = [], []
         for _ in range(args.rounds):
             started = time.perf_counter()

@@ -76,6 +76,7 @@ def read_click_log(path: Path | str) -> ClickLog:
     rows = _csv_rows(path, suffixes[-1].lower()) if tabular else json_rows(path, expected=_EXPECTED)
     queries: dict[str, str] = {}
     counts: dict[str, dict[str, Counts]] = {}
+    totals = [0, 0]
     for line, row in rows:
         try:
             query, impressions = _parse_row(row)
@@ -85,14 +86,10 @@ def read_click_log(path: Path | str) -> ClickLog:
         queries[digest] = query
         shown = counts.setdefault(digest, {})
         for id, position, clicked in impressions:
-            places = shown.setdefault(id, {})
-            count = places.setdefault(position, [0, 0])
-            count[0] += 1
-            count[1] += clicked
-    places = [
-        count for shown in counts.values() for by_place in shown.values() for count in by_place.values()
-    ]
-    return ClickLog(path, queries, counts, *map(sum, zip(*places, strict=True)))
+            for count in (shown.setdefault(id, {}).setdefault(position, [0, 0]), totals):
+                count[0] += 1
+                count[1] += clicked
+    return ClickLog(path, queries, counts, *totals)
 
 
 def _csv_rows(path: Path, suffix: str) -> Iterator[tuple[int, JsonMapping]]:
