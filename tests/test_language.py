@@ -117,10 +117,11 @@ ALLOWED_TEXTS = frozenset(
         "resift.retrieval.neighbours",  # modules of 0.2
         "resift.shape.neighbours",
         "normalise",  # a misspelled option in tests
-        "optimise",  # an action of `resift store` in 0.2
+        "optimise",
+        "optimize optimise",  # an action of `resift store` in 0.2
         "Optimises",
         "judgements",  # an option of the server in 0.2
-        "--judgements",
+        "--judgments --judgements FOLDER",
         "unjudged",  # queries without relevance judgments
     }
 )

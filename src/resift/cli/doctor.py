@@ -264,7 +264,10 @@ def check_reranking() -> Finding:
 def check_worker() -> Finding | None:
     """Measure the memory of a worker of `resift serve` with the default model; None outside Linux."""
     command = [sys.executable, "-c", _WORKER]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
+    except subprocess.TimeoutExpired:
+        return Finding("self-test", "server", "absent", "the memory of a worker was not measured within 60 s")
     if done.returncode or not done.stdout.strip().isdecimal():
         return None
     message = f"{done.stdout.strip()} MB of memory per worker of resift serve, with the default reranker"
