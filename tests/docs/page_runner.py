@@ -26,7 +26,8 @@ from tools import build_outputs
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 180
 SLOW_IMPORTS = (
-    "langchain_core",
+    "langchain_core.retrievers",
+    "langchain_core.tools",
     "langgraph",
     "llama_index.core",
     "haystack",
