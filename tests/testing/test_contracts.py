@@ -146,3 +146,8 @@ def test_overlap_scorer_fails_on_request():
     """The failure is an error of a provider."""
     with pytest.raises(ProviderServerError):
         asyncio.run(OverlapScorer(fails=True).score("q", [Hit("a", "t")], deadline=Deadline.never()))
+
+
+def test_the_provider_server_of_0_2_says_what_to_do():
+    with pytest.raises(ImportError, match="base_url"):
+        from resift.testing import ProviderServer  # noqa: F401

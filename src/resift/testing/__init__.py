@@ -273,3 +273,12 @@ def _run(awaitable: Awaitable[T]) -> T:
         return await awaitable
 
     return asyncio.run(wait())
+
+
+def __getattr__(name: str) -> object:
+    if name in ("ProviderServer", "FAULTS"):
+        raise ImportError(
+            f"resift.testing.{name} of Resift 0.2 was removed. Start an HTTP server of your own that answers "
+            "like the provider, and pass its address as base_url."
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
