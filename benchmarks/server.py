@@ -6,8 +6,9 @@
     python -m benchmarks.server --only schema         # schemathesis, in an environment of its own
     python -m benchmarks.server --only clients        # real clients, each in its own environment
 
-The stub is a scorer without a model, so that the figures are the server's own. Every server is a real process
-on this machine, and so is the load: on two cores the client takes its share of them too.
+The stub is a scorer without a model, so that the figures are the server's own. Overload, fairness and model use
+the real one. Every server is a real process on this machine, and so is the load: on two cores the client takes
+its share of them too.
 """
 
 from __future__ import annotations
@@ -127,31 +128,11 @@ def rates(quick: bool) -> dict[str, Any]:
 
 
 def overload(quick: bool) -> dict[str, Any]:
-    """Five times as many connections as the server is asked to hold, each asking again at once."""
-    seconds = 3.0 if quick else 60.0
-    requests = rerank_requests(25, 1000)
+    """Five times more requests than the real model can answer."""
+    from tests.hardening.availability import attack_overload
 
-    def measure(server: Server) -> dict[str, Any]:
-        calm = asyncio.run(closed_loop(server.port, requests, connections=64, seconds=min(10.0, seconds)))
-        rate = calm.rate()
-        stormy = asyncio.run(
-            open_loop(server.port, requests, per_s=5 * rate, seconds=seconds, connections=5 * 64)
-        )
-        back = time.perf_counter()
-        after = asyncio.run(closed_loop(server.port, requests, connections=64, seconds=2.0))
-        late = [took for at, took in after.answers.get(200, ()) if at > 1.0]
-        return {
-            "unloaded": calm.row(),
-            "overloaded": stormy.row(),
-            "refusal_p99_ms": round(stormy.at(0.99, 429) * 1000, 1),
-            "p99_ratio": round(stormy.at(0.99) / calm.at(0.99), 2),
-            "only_200_and_429": set(stormy.answers) <= {200, 429},
-            "after": after.row(),
-            "p50_a_second_later_ms": round(statistics.median(late) * 1000, 1) if late else None,
-            "seconds_since": round(time.perf_counter() - back, 1),
-        }
-
-    return with_stub(measure)
+    outcome = attack_overload(seed=1, count=5 if quick else 30)
+    return {"requests": outcome.tried, **outcome.figures, "did_not_hold": outcome.examples}
 
 
 def fairness(quick: bool) -> dict[str, Any]:

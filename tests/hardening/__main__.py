@@ -1,6 +1,6 @@
 """Run every attack, each in its own process, and report how often it was tried and what failed.
 
-python -m tests.hardening                  # about half an hour; writes results and research/hardening.md
+python -m tests.hardening                  # about half an hour; writes results and docs/guides/run/hardening.md
 python -m tests.hardening --short          # about a minute; writes nothing
 python -m tests.hardening cypher faults    # only these; writes nothing
 python -m tests.hardening cypher --write   # only this one, and its row of the results with its commit
@@ -99,6 +99,7 @@ def main(argv: list[str] | None = None) -> int:
         "--jobs", type=int, default=1, help="attacks side by side; those that measure time run alone (1)"
     )
     parser.add_argument("--write", action="store_true", help="put the rows of named attacks into the results")
+    parser.add_argument("--quiet", action="store_true", help="note that nobody else used the machine")
     parser.add_argument("--properties", action="store_true", help="run the property tests thoroughly")
     parser.add_argument("--tests", action="store_true", help="run the tests marked `hardening`")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
@@ -127,7 +128,7 @@ def _write(rows: dict[str, Any], args: argparse.Namespace) -> None:
     commit = current_commit()
     if args.names:
         before = json.loads((RESULTS / "hardening.json").read_text(encoding="utf-8"))
-        own = {"commit": commit, "seed": args.seed, "processor": machine()["processor"]}
+        own = {"commit": commit, "seed": args.seed, "processor": machine()["processor"], "quiet": args.quiet}
         before["attacks"] |= {name: {**row, **own} for name, row in rows.items()}
         text = json.dumps(before, indent=2, sort_keys=True) + "\n"
         (RESULTS / "hardening.json").write_text(text, encoding="utf-8")

@@ -199,8 +199,11 @@ def attack_overload(seed: int, count: int) -> Outcome:
     accepted_ms, refused_ms = 1000 * over.at(0.99), 1000 * over.at(0.99, 429)
     outcome.tried = sum(map(len, over.answers.values()))
     outcome.figures = {
+        "accepted": over.count(200),
+        "refused": over.count(429),
         "unloaded_p99_ms": round(unloaded_ms, 1),
         "accepted_p99_ms": round(accepted_ms, 1),
+        "accepted_ratio": round(accepted_ms / unloaded_ms, 2),
         "refused_p50_ms": round(1000 * over.at(0.5, 429), 1),
         "refused_p99_ms": round(refused_ms, 1),
         "machine_ms_p99": round(machine, 1),

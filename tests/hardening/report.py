@@ -1,4 +1,4 @@
-"""Results of attacks: the outcome of one, the result files, the table in research/hardening.md."""
+"""Results of attacks: the outcome of one, the result files, the table in docs/guides/run/hardening.md."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 RESULTS = HERE / "results"
-PAGE = ROOT / "research" / "hardening.md"
+PAGE = ROOT / "docs" / "guides" / "run" / "hardening.md"
 BEGIN, END = "<!-- made by python -m tests.hardening -->", "<!-- end -->"
 
 
@@ -97,18 +97,20 @@ def table(result: Mapping[str, Any]) -> str:
     rows = ["| attack | tried | did not hold | figures |", "|---|---:|---:|---|"]
     for name, row in result["attacks"].items():
         note = row["absent"] or "; ".join(
-            f"{key} {value:.1f}" if isinstance(value, float) else f"{key} {value}"
+            f"{key.replace('_', ' ')} {value}"
             for key, value in row["figures"].items()
             if not isinstance(value, dict)
         )
         if "commit" in row:
-            note = f"{note}; commit {row['commit']}, {row['processor']}"
+            note = f"{note}; commit {row['commit']}{', quiet machine' if row.get('quiet') else ''}".lstrip(
+                "; "
+            )
         rows.append(f"| {name}: {row['what']} | {row['tried']:,} | {row['failures']} | {note} |")
     return "\n".join(rows)
 
 
 def generated_part(result: Mapping[str, Any]) -> str:
-    """Return the part of research/hardening.md that a full run writes."""
+    """Return the part of docs/guides/run/hardening.md that a full run writes."""
     machine = result["machine"]
     where = (
         f"{machine['cores']} cores ({machine['processor']}), {machine['system']}, Python {machine['python']}"
@@ -118,7 +120,7 @@ def generated_part(result: Mapping[str, Any]) -> str:
 
 
 def write_page() -> None:
-    """Write the results of the last full run into research/hardening.md."""
+    """Write the results of the last full run into docs/guides/run/hardening.md."""
     result = json.loads((RESULTS / "hardening.json").read_text(encoding="utf-8"))
     text = PAGE.read_text(encoding="utf-8")
     pattern = re.compile(re.escape(BEGIN) + ".*?" + re.escape(END), re.DOTALL)

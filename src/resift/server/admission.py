@@ -24,6 +24,9 @@ OVERLOAD_AFTER_S = 0.25
 """A queue that has not been empty for this long is overload: then nobody waits any more."""
 
 
+MAX_LOCAL_WAIT_S = 0.025
+"""How long a request may wait for a model on this machine: refusals are out within 50 ms."""
+
 MIN_BACKLOG_S = 0.1
 """Work that may always be ahead of a request on this machine's cores: bursts of small requests are fine."""
 
@@ -121,7 +124,7 @@ class Admission:
             self._enter(pairs)
         else:
             left_s = deadline.timeout_s if deadline else None
-            limit_s = min(self.limits.max_wait_s, self._max_backlog_s(pairs) / 4)
+            limit_s = min(self.limits.max_wait_s, MAX_LOCAL_WAIT_S if self.cpu_bound else math.inf)
             await self._wait(pairs, limit_s if left_s is None else min(limit_s, left_s))
         try:
             yield

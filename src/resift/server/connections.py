@@ -101,9 +101,8 @@ class LimitedConnection(asyncio.Protocol):
             if self._bytes > self.limits.max_body_bytes * 1.25 + 2 * _MAX_CHUNK_BYTES:
                 self._transport.abort()
                 return
-            self._start_timer(
-                min(self.limits.stall_timeout_s, max(0.0, self._body_end_s - self._loop.time()))
-            )
+            if not (self._answered and self._skip_body()):
+                self._start_timer(min(self.limits.stall_timeout_s, self._body_end_s - self._loop.time()))
         elif self._phase == "answering" and self._bytes > self.limits.max_header_bytes + _MAX_CHUNK_BYTES:
             # A pipelined request whose header does not end. uvicorn stops reading after a complete one.
             self._transport.abort()
@@ -154,10 +153,27 @@ class LimitedConnection(asyncio.Protocol):
         self._answered = True
         if self._phase == "body":
             # Refused before its body was read. The client may still be sending it, for a limited time.
-            self._start_timer(self._body_end_s - self._loop.time())
+            if not self._skip_body():
+                self._start_timer(self._body_end_s - self._loop.time())
             return
-        self._pipelines |= self._phase == "answering" and self._bytes > 0
+        self._wait_for_request(behind=self._bytes if self._phase == "answering" else 0)
+
+    def _skip_body(self) -> bool:
+        """Return whether the unread body of an answered request is complete; then wait for the next one."""
+        if self._body_bytes is None:
+            if not self._tail.endswith(_HEADER_END):  # the end of a chunked body
+                return False
+            self._wait_for_request(behind=0)
+        elif self._bytes < self._body_bytes:
+            return False
+        else:
+            self._wait_for_request(behind=self._bytes - self._body_bytes)
+        return True
+
+    def _wait_for_request(self, *, behind: int) -> None:
+        self._stop_timer()
         self._phase = "idle"
+        self._pipelines |= behind > 0
         # A packet may hold several requests and half of another. After one such packet, the next request of
         # this connection must come soon.
         if self._pipelines:
