@@ -6,9 +6,9 @@
     python -m benchmarks.server --only schema         # schemathesis, in an environment of its own
     python -m benchmarks.server --only clients        # real clients, each in its own environment
 
-The stub is a scorer without a model, so that the figures are the server's own. Overload, fairness and model use
-the real one. Every server is a real process on this machine, and so is the load: on two cores the client takes
-its share of them too.
+The stub is a scorer without a model, so that the figures are the server's own. Overload, fairness and model
+use the real one. Every server is a real process on this machine, and so is the load: on two cores the client
+takes its share of them too.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Run every attack, each in its own process, and report how often it was tried and what failed.
 
-python -m tests.hardening                  # about half an hour; writes results and docs/guides/run/hardening.md
+python -m tests.hardening                  # about an hour; writes results and the page in the docs
 python -m tests.hardening --short          # about a minute; writes nothing
 python -m tests.hardening cypher faults    # only these; writes nothing
 python -m tests.hardening cypher --write   # only this one, and its row of the results with its commit

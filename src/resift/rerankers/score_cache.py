@@ -11,6 +11,7 @@ import logging
 import math
 import os
 import sqlite3
+import struct
 import time
 import weakref
 from collections import OrderedDict
@@ -19,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, TypeVar, runtime_checkable
+from zlib import crc32
 
 from resift._internal.forking import ForkSafeLock
 from resift.deadline import Deadline
@@ -258,7 +260,7 @@ class SQLiteScores:
                     f"SELECT key, score FROM scores WHERE key IN ({marks}) AND at > ?",  # noqa: S608 - marks only
                     (*part, oldest),
                 )
-                scores.update((key, score) for key, score in rows if isinstance(score, float))
+                scores.update((key, score) for key, data in rows if (score := _unpack(key, data)) is not None)
         return scores
 
     def put_many(self, scores: Mapping[bytes, float]) -> None:
@@ -267,7 +269,7 @@ class SQLiteScores:
         with self._connection() as db:
             db.executemany(
                 "INSERT OR REPLACE INTO scores (key, score, at) VALUES (?, ?, ?)",
-                [(key, score, now) for key, score in scores.items()],
+                [(key, _pack(key, score), now) for key, score in scores.items()],
             )
             self._unchecked += len(scores)
             # Counting a million rows for every pool would cost more than the pool.
@@ -323,6 +325,20 @@ class SQLiteScores:
         if self._db is not None and self._pid == os.getpid():
             self._db.close()
         self._db = None
+
+
+def _pack(key: bytes, score: float) -> bytes:
+    """Return a score with a checksum, because SQLite does not detect damaged values."""
+    packed = struct.pack("<d", score)
+    return packed + struct.pack("<I", crc32(key + packed))
+
+
+def _unpack(key: bytes, data: object) -> float | None:
+    """Return the score, or None if it is damaged: then it is computed again."""
+    if not isinstance(data, bytes) or len(data) != struct.calcsize("<dI"):
+        return None
+    score: float = struct.unpack_from("<d", data)[0]
+    return score if data == _pack(key, score) else None
 
 
 def _check_limits(max_items: int, ttl_s: float | None) -> None:

@@ -411,8 +411,9 @@ class RowListCache:
         if old is not None and old.file.generation == file.generation:
             return old
         (newest,) = connection.execute("SELECT max(generation) FROM row_blocks").fetchone()
-        if newest is not None and newest > file.generation:
-            raise IndexCorruptedError("facts", "all")  # their page is from before the last write
+        # Their page is from before the last write, or a damaged page returns another type.
+        if newest is not None and (type(newest) is not int or newest > file.generation):
+            raise IndexCorruptedError("facts", "all")
         if old is None or old.file.version != file.version:
             old, self._counts = None, {}
         lengths_by_block = {} if old is None else dict(old.lengths_by_block)
