@@ -17,6 +17,7 @@ import pytest
 
 import resift
 from resift.deadline import Deadline
+from resift.errors import InputError
 from resift.rerankers import cross_encoder
 from resift.rerankers.cross_encoder import CrossEncoderReranker
 from resift.rerankers.rescore import rescore
@@ -304,3 +305,13 @@ def test_the_sample_of_the_playground_wins():
     documents = re.findall(r'^    "([^"]+)",$', page, re.MULTILINE)
     assert len(documents) == 8
     assert resift.rerank(query, documents)[0].text.startswith("Sailors once measured speed")
+
+
+def test_arrays_in_the_place_of_words_are_reported():
+    """An array has no truth value: the message says what is allowed instead."""
+    import numpy as np
+
+    with pytest.raises(InputError, match="'raw' or 'probability'"):
+        resift.rerank("q", ["a", "b"], scores=np.array([1.0, 2.0]))
+    with pytest.raises(InputError, match="The id"):
+        resift.fuse([["a"]]).snippet(np.array([1, 2]))

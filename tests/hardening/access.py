@@ -13,7 +13,7 @@ from tests.hardening.report import Outcome
 KEY = "sesame-of-the-attack"
 OPEN = ("/livez", "/readyz", "/health", "/ping", "/tei/health", "/", "/playground/api.js")
 CLOSED = (
-    "/metrics", "/v1/models", "/openapi.json", "/docs", "/info", "/inner/x", "/v1/playground",
+    "/metrics", "/v1/models", "/openapi.json", "/docs", "/inner/x", "/v1/playground",
     "/v1/judge/score", "/playground", "/livez/", "/livez/../metrics", "/%6detrics",
     "/playground/../metrics", "/nothing", "/inner/livez", "/inner/playground/x",
 )  # fmt: skip

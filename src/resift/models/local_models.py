@@ -64,6 +64,10 @@ class ModelFacts(TypedDict, total=False):
     licence: str
 
 
+MIN_LENGTH = 16
+"""Tokens; with fewer, special tokens leave no room for a text, and all texts look the same."""
+
+
 @check_arguments
 def allow_local(
     path: Path | str,
@@ -91,6 +95,8 @@ def allow_local(
         folder_name = re.sub(r"[^A-Za-z0-9_-]+", "-", folder.name).strip("-_")
         id = f"local/{folder_name[:90] or 'model'}"
     name = check_model_id(id)
+    if facts.get("max_length", MIN_LENGTH) < MIN_LENGTH:
+        raise ModelNotAllowedError(f"max_length is {facts['max_length']}; it must be at least {MIN_LENGTH}.")
     if builtin_spec(name) is not None:
         raise ModelNotAllowedError(f"{name!r} is a built-in model. Choose another id for your own folder.")
     if kind is not None and kind not in KINDS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from math import ceil
@@ -62,7 +63,8 @@ class TextTokenizer:
     def __init__(self, data: bytes) -> None:
         tokenizers = require("tokenizers", extra="local")
         try:
-            self._tokenizer: Tokenizer = tokenizers.Tokenizer.from_str(data.decode("utf-8"))
+            with _panics_as_errors():
+                self._tokenizer: Tokenizer = tokenizers.Tokenizer.from_str(data.decode("utf-8"))
         except Exception as exc:
             raise ModelLoadError(f"The tokenizer does not load: {exc}") from exc
         # Some files pad every text to 512 tokens, which makes each text cost as much as the longest.
@@ -72,7 +74,8 @@ class TextTokenizer:
         # A byte-level tokenizer has no unknown token, because it can encode every text.
         candidates = (self._tokenizer.token_to_id(name) for name in ("[UNK]", "<unk>"))
         self._unknown: int | None = next((id for id in candidates if id is not None), None)
-        self.template = _read_template(self._tokenizer)
+        with _panics_as_errors():
+            self.template = _read_template(self._tokenizer)
         # A document that spells out "[SEP]" must not end itself.
         self._tokenizer.encode_special_tokens = True
 
@@ -83,7 +86,7 @@ class TextTokenizer:
             if give_up is not None and give_up():
                 return None
             # Single encodes never start the tokenizer's own thread pool, which does not survive a fork.
-            with self._lock:
+            with self._lock, _panics_as_errors():
                 ids += self._tokenizer.encode(piece, add_special_tokens=False).ids
         return ids
 
@@ -94,6 +97,17 @@ class TextTokenizer:
     def count(self, text: str) -> int:
         """Return the number of tokens of a text."""
         return len(self.ids(text) or ())
+
+
+@contextmanager
+def _panics_as_errors() -> Iterator[None]:
+    """Turn a panic of the tokenizer library into an error: it is a BaseException that nobody catches."""
+    try:
+        yield
+    except BaseException as exc:
+        if type(exc).__name__ != "PanicException":
+            raise
+        raise ModelLoadError("The tokenizer failed on a text; its tokenizer.json is damaged.") from exc
 
 
 _SAMPLED_TEXTS = 10

@@ -34,7 +34,7 @@ from resift.types import (
     get_trace,
     with_scores,
 )
-from resift.validation import check_k, check_query
+from resift.validation import check_k, check_query, show_value
 
 log = logging.getLogger("resift.rerankers")
 
@@ -277,8 +277,9 @@ Calibration = Calibrator | str | os.PathLike[str]
 
 def check_scale(scores: str, calibration: Calibration | None) -> bool:
     """Return whether probabilities are requested; refuse other words, and a calibration for raw scores."""
-    if scores not in get_args(ScoreFormat):
-        raise InputError(f"scores is {scores!r}; write 'raw' or 'probability'.")
+    # An array has no truth value, and is meant as scores of the documents.
+    if not isinstance(scores, str) or scores not in get_args(ScoreFormat):
+        raise InputError(f"scores is {show_value(scores)}; write 'raw' or 'probability'.")
     if calibration is not None and scores != "probability":
         raise InputError("A calibration was given, but not scores='probability', which uses it.")
     return scores == "probability"

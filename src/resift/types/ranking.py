@@ -225,6 +225,7 @@ class Ranking(Sequence[Hit]):
         """
         from resift.text.snippets import snippet
 
+        check_text(id, "The id")
         hit = next((hit for hit in (*self.hits, *self.cut) if hit.id == id), None)
         if hit is None:
             raise InputError(f"{id!r} is not in this ranking; use an id of its hits.")

@@ -139,3 +139,19 @@ def test_reprs_of_clients_and_secrets_hide_the_key():
         assert_silent(f"{thing!r} {thing!s} {getattr(thing, '__dict__', '')!r}")
     with pytest.raises(TypeError, match="key"):
         pickle.dumps(reranker._client.key)
+
+
+def test_the_reason_phrase_of_a_provider_is_not_logged():
+    """httpx writes it at INFO, and a provider that echoes would put key and query into the log."""
+    import logging
+
+    from resift.rerankers.hosted.transport import _drop_reason
+
+    line, args = (
+        'HTTP Request: %s %s "%s %d %s"',
+        ("POST", "https://h.example", "HTTP/1.1", 400, "key-1 query"),
+    )
+    record = logging.LogRecord("httpx", logging.INFO, "", 0, line, args, None)
+    assert _drop_reason(record)
+    assert "key-1" not in record.getMessage()
+    assert "400" in record.getMessage()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import ssl
 import zlib
 from collections import deque
@@ -99,6 +100,7 @@ async def _close_at_loop_end(client: httpx.AsyncClient) -> AsyncGenerator[None, 
 
 def _open_client(endpoint: Endpoint) -> httpx.AsyncClient:
     library = require("httpx", extra="hosted")
+    logging.getLogger("httpx").addFilter(_drop_reason)  # the same filter is added only once
     client: httpx.AsyncClient = library.AsyncClient(
         # A redirect could send the key and the texts to another address.
         follow_redirects=False,
@@ -112,6 +114,13 @@ def _open_client(endpoint: Endpoint) -> httpx.AsyncClient:
         limits=library.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=60.0),
     )
     return client
+
+
+def _drop_reason(record: logging.LogRecord) -> bool:
+    """Remove the reason phrase from httpx's line about a response: a provider may echo key and query."""
+    if isinstance(record.args, tuple) and len(record.args) == 5:
+        record.args = (*record.args[:4], "")
+    return True
 
 
 @cache
