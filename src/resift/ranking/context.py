@@ -9,7 +9,7 @@ Chunks that touch become one passage, and text that two of them share appears on
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -71,7 +71,7 @@ class Piece:
 
     def to_dict(self) -> JsonObject:
         """Return plain data."""
-        return {"id": self.id, "start": self.start, "end": self.end, "text": self.text}
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,17 +134,9 @@ class Source:
 
     def to_dict(self) -> JsonObject:
         """Return plain data."""
+        data = {**asdict(self), "ids": list(self.ids)}
         spans = [{"id": piece.id, "start": piece.start, "end": piece.end} for piece in self.pieces]
-        return {
-            "number": self.number,
-            "id": self.id,
-            "ids": list(self.ids),
-            "document": self.document,
-            "title": self.title,
-            "start": self.start,
-            "end": self.end,
-            "spans": spans,
-        }
+        return {name: value for name, value in data.items() if name != "pieces"} | {"spans": spans}
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,16 +165,8 @@ class PromptContext:
 
     def to_dict(self) -> JsonObject:
         """Return plain data."""
-        return {
-            "text": self.text,
-            "sources": [source.to_dict() for source in self.sources],
-            "tokens": self.tokens,
-            "max_tokens": self.max_tokens,
-            "estimated": self.estimated,
-            "dropped": list(self.dropped),
-            "degraded": self.degraded,
-            "reason": self.reason,
-        }
+        sources = [source.to_dict() for source in self.sources]
+        return {**asdict(self), "sources": sources, "dropped": list(self.dropped)}
 
 
 class PassageReader:

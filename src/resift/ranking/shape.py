@@ -62,37 +62,11 @@ from resift.types import Hit, StageRecord, Trace, cut_record, get_trace
 from resift.validation import check_k, option
 
 __all__ = [
-    "DIVERSITY",
-    "FAIRNESS",
-    "Blend",
-    "Boost",
-    "Calibrator",
-    "Guard",
-    "Isotonic",
-    "Platt",
-    "Precedence",
-    "Quota",
-    "Recency",
-    "Recovery",
-    "ShapeApplied",
-    "ShapePolicy",
-    "ShapeResult",
-    "Temperature",
-    "above",
-    "balance",
-    "blend",
-    "boost",
-    "calibrate",
-    "calibrator_from",
-    "fold",
-    "guard",
-    "load_calibrator",
-    "mmr",
-    "nearest_neighbors",
-    "precede",
-    "recover",
-    "shape",
-]
+    "DIVERSITY", "FAIRNESS", "Blend", "Boost", "Calibrator", "Guard", "Isotonic", "Platt", "Precedence",
+    "Quota", "Recency", "Recovery", "ShapeApplied", "ShapePolicy", "ShapeResult", "Temperature", "above",
+    "balance", "blend", "boost", "calibrate", "calibrator_from", "fold", "guard", "load_calibrator",
+    "mmr", "nearest_neighbors", "precede", "recover", "shape",
+]  # fmt: skip
 
 __path__: list[str] = []  # lets the table of renamed modules find resift.shape.blending and others
 
