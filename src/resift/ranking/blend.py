@@ -9,8 +9,9 @@ from typing import Literal
 
 from resift._internal.arrays import Array, np
 from resift.events import Event, Sink, emit
+from resift.ranking import order_model
 from resift.ranking.evidence import Evidence, RerankScores, evidence
-from resift.ranking.order_model import OrderModel, default_model
+from resift.ranking.order_model import OrderModel, scorer_facts
 from resift.ranking.scaling import mean_and_deviation, z_scores
 from resift.types import (
     Hit,
@@ -28,6 +29,9 @@ STAGE = "blend"
 
 USUAL_SPREAD = 2.8
 """Standard deviation of a cross-encoder's logits over 20 candidates, as measured (docs/how-it-works.md)."""
+
+MAX_SPREAD = 3 * USUAL_SPREAD
+"""Scores that spread further are not the logits of a cross-encoder but another scale."""
 
 ABOVE_MEAN_WEIGHT = 0.2
 """Weight of the distance of a logit above the mean, next to the softmax share of the hit, as measured."""
@@ -186,8 +190,10 @@ def blend(
     demotion, note, weights = 0.0, "", {}
     weight = rules.weight
     if weight is None:
-        chosen = (model or default_model()).shifted(reranker=rules.reranker_shift)
-        facts = {**known.facts, **known.agreement(last)}
+        chosen = (model or order_model.default_model()).shifted(reranker=rules.reranker_shift)
+        pairs = zip(last.scores, known.first_stage_values(), strict=True)
+        scores, values = zip(*[(score, value) for score, value in pairs if score is not None], strict=True)
+        facts = {**known.facts, **scorer_facts(to_logits(scores, last.score_scale), values)}
         weight, reason = chosen.reranker_weight(facts, last.languages)
         demotion = chosen.demotion(facts)
         weights = {"first stage": 1 - weight, last.provider: weight}
@@ -323,12 +329,13 @@ def _promote(scores: Sequence[float], scale: ScoreScale, rules: Blend) -> list[f
 def to_logits(scores: Sequence[float], scale: ScoreScale) -> Sequence[float]:
     """Return scores as logits: unchanged, as log-odds of probabilities, or stretched to the usual spread.
 
-    Log-odds that are closer together than usual logits come from another scale and are stretched too.
+    Log-odds that are closer together than usual logits come from another scale and are stretched too. So do
+    logits that spread more than three times as far, which are shrunk.
     """
-    if scale == "logit":
+    if scale == "logit" and mean_and_deviation(scores)[1] <= MAX_SPREAD:
         return scores
     # Scores outside the declared range are not probabilities.
-    if scale != "cosine" and min(scores) >= 0 and max(scores) <= 1:
+    if scale not in ("cosine", "logit") and min(scores) >= 0 and max(scores) <= 1:
         inside = [min(max(score, _MIN_PROBABILITY), 1 - _MIN_PROBABILITY) for score in scores]
         odds = [math.log(score / (1 - score)) for score in inside]
         if mean_and_deviation(odds)[1] >= USUAL_SPREAD:

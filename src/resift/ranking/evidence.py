@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from resift.ranking.order_model import DENSE_AGREEMENT, LEXICAL_AGREEMENT
-from resift.ranking.scaling import correlation, list_z_scores
+from resift.ranking.scaling import list_z_scores
 from resift.types import Languages, ScoreScale, StageKind, StageRecord, Trace
 
 
@@ -118,17 +117,6 @@ class Evidence:
         dense = {record.source for record in self.retrieved if record.retrieval_mode == "dense"}
         weights = [weight for label, weight in self.weights.items() if label in dense]
         return not weights or max(weights) > MIN_USED_WEIGHT
-
-    def agreement(self, stage: RerankScores) -> dict[str, float]:
-        """Return the correlation of rerank scores with those of keyword and vector search."""
-        scored = [(id, score) for id, score in zip(self.ids, stage.scores, strict=True) if score is not None]
-        scores = [score for _, score in scored]
-        facts: dict[str, float] = {}
-        parts = self.first_stage_parts()
-        for name, fact in (("keyword search", LEXICAL_AGREEMENT), ("vector search", DENSE_AGREEMENT)):
-            if name in parts:
-                facts[fact] = correlation(scores, [parts[name].get(id, 0.0) for id, _ in scored])
-        return facts
 
     def last_scores(self) -> list[tuple[str, float] | None]:
         """Return per hit the provider and score of the last stage that scored it."""

@@ -10,20 +10,19 @@ from __future__ import annotations
 import json
 import math
 import re
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 
 from resift.errors import InputError
-from resift.ranking.scaling import mean_and_deviation
-from resift.text.languages import detect
+from resift.ranking.scaling import correlation, mean_and_deviation
+from resift.text.languages import detect, script_shares, scripts_of_languages
 from resift.types import Languages
 
 CODE_DENSITY, MEAN_WORD_LENGTH, OTHER_LANGUAGE = "code_density", "mean_word_length", "other_language"
-CODE_AGREEMENT = "code_agreement"
-LEXICAL_AGREEMENT, DENSE_AGREEMENT = "lexical_agreement", "dense_agreement"
+LIST_AGREEMENT, CODE_AGREEMENT = "list_agreement", "code_agreement"
+SCORER_AGREEMENT = "scorer_agreement"
 """Facts that set the weights; they are in `StageRecord.evidence`."""
 
 SCRIPT = "script "
@@ -38,17 +37,25 @@ DEPTH_CUTOFF_SIGMA = 4.0
 MAX_PROSE_DENSITY, MIN_CODE_DENSITY = 0.11, 0.165
 """Signs of code per word: prose has up to the first number, code at least the second."""
 
+USUAL_AGREEMENT = 0.1
+"""Correlation of keyword and vector search in code that leaves their weights unchanged."""
+
+MIN_SCORES = 6
+"""Smallest number of reranked hits whose scores say something about the reranker."""
+
+FULL_AGREEMENT = 0.3
+"""Correlation with the first stage from which a reranker counts fully. The cross-encoder has 0.56 to 0.95 on
+average, by collection, and random scores 0 ± 0.25 (benchmarks/train_order.py)."""
+
 MIN_REASON = 0.1
 """Change of a weight from which a fact is a reason worth showing."""
 
 _FACT_NAMES = {
     CODE_DENSITY: "code density", MEAN_WORD_LENGTH: "mean word length", OTHER_LANGUAGE: "another language",
-    CODE_AGREEMENT: "agreement of the lists", LEXICAL_AGREEMENT: "its agreement with keyword search",
-    DENSE_AGREEMENT: "its agreement with vector search",
+    CODE_AGREEMENT: "agreement of the lists about code", LIST_AGREEMENT: "agreement of the lists",
 }  # fmt: skip
 
 MAX_CHARACTERS = 600  # read per text: enough to tell prose from code, and one language from another
-MAX_LETTERS = 200  # per text that is not ASCII: enough to tell its script
 MIN_WORDS = 30  # in all texts together; fewer say nothing about their kind
 _MIN_LETTERS = 4  # of a query, to decide its script
 _CODE_SIGNS = ("_", "=", ";", "{", "}", "()", "::", "->")
@@ -63,28 +70,6 @@ _MIN_ENGLISH_SHARE = 0.1  # of the words; English text has a sixth to a third, r
 _MIN_ENGLISH_WORDS = 4  # different ones: `a`, `i` and `in` are also Italian words and names in formulas
 # ASCII in lower case, with a space for each character that is not a letter.
 _LETTERS = bytes(ord(chr(i).lower()) if chr(i).isalpha() else 0x20 for i in range(128)).ljust(256)
-
-# First code point of each block and its script. Scripts that are missing count as "other".
-_BLOCKS = (
-    (0x0000, "latin"), (0x0370, "greek"), (0x0400, "cyrillic"), (0x0530, "other"), (0x0590, "hebrew"),
-    (0x0600, "arabic"), (0x0700, "other"), (0x0750, "arabic"), (0x0780, "other"), (0x08A0, "arabic"),
-    (0x0900, "devanagari"), (0x0980, "other"), (0x0E00, "thai"), (0x0E80, "other"), (0x1100, "hangul"),
-    (0x1200, "other"), (0x1E00, "latin"), (0x1F00, "greek"), (0x2000, "other"), (0x2C60, "latin"),
-    (0x2C80, "other"), (0x3040, "kana"), (0x3100, "other"), (0x3130, "hangul"), (0x3190, "other"),
-    (0x3400, "han"), (0xA000, "other"), (0xAC00, "hangul"), (0xD7B0, "other"), (0xF900, "han"),
-    (0xFB00, "latin"), (0xFB1D, "hebrew"), (0xFB50, "arabic"), (0xFE00, "other"), (0xFE70, "arabic"),
-    (0xFF00, "latin"), (0xFF66, "kana"), (0xFFA0, "other"),
-)  # fmt: skip
-_STARTS = [start for start, _ in _BLOCKS]
-# Scripts of languages that are not written in Latin letters; a model for other codes knows Latin letters.
-_SCRIPTS: Mapping[str, tuple[str, ...]] = {
-    "zh": ("han",), "ja": ("han", "kana"), "ko": ("hangul",), "th": ("thai",), "el": ("greek",),
-    "he": ("hebrew",), "hi": ("devanagari",), "mr": ("devanagari",), "ne": ("devanagari",),
-    "ar": ("arabic",), "fa": ("arabic",), "ur": ("arabic",),
-    "ru": ("cyrillic",), "uk": ("cyrillic",), "bg": ("cyrillic",), "sr": ("cyrillic",), "mk": ("cyrillic",),
-    "be": ("cyrillic",), "kk": ("cyrillic",),
-    **dict.fromkeys(("hy", "ka", "ta", "te", "bn", "gu", "kn", "ml", "pa", "si", "km", "lo"), ("other",)),
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,14 +158,18 @@ class OrderModel:
     def reranker_weight(self, facts: Mapping[str, float], languages: Languages = "any") -> tuple[float, str]:
         """Return the weight of a reranker that was trained on these languages, and the main reason.
 
-        It is 0 for a script that the reranker does not know.
+        It is 0 for a script that the reranker does not know, and for scores that do not agree with the first
+        stage at all.
         """
         fit = language_fit(languages, facts)
         if not fit:
             return 0.0, "it does not know this script"
         other = facts.get(OTHER_LANGUAGE, 0.0) if languages == ("en",) else 0.0
         known = {**facts, OTHER_LANGUAGE: other}
-        return fit * self.reranker(known, self.reranker_shift), self.reranker.main_reason(known)
+        weight, reason = fit * self.reranker(known, self.reranker_shift), self.reranker.main_reason(known)
+        if scorer_fit(facts) < 1:
+            reason = f"less because it agrees little with the first stage: {facts[SCORER_AGREEMENT]:.2f}"
+        return weight * scorer_fit(facts), reason
 
 
 @cache
@@ -224,31 +213,51 @@ def code_share(density: float) -> float:
     return min(1.0, max(0.0, (density - MAX_PROSE_DENSITY) / (MIN_CODE_DENSITY - MAX_PROSE_DENSITY)))
 
 
+def list_facts(lexical: Sequence[float], dense: Sequence[float], code_density: float) -> dict[str, float]:
+    """Return the agreement of keyword and vector search: the correlation of their z-scores over the pool.
+
+    For code it counts again, relative to a usual correlation of 0.1: vectors that do not agree at all do not
+    understand the code.
+    """
+    agreement = correlation(lexical, dense)
+    share = code_share(code_density)
+    facts = {LIST_AGREEMENT: agreement}
+    return {**facts, CODE_AGREEMENT: share * (agreement - USUAL_AGREEMENT)} if share else facts
+
+
+def scorer_facts(scores: Sequence[float], first_stage: Sequence[float]) -> dict[str, float]:
+    """Return the correlation of a reranker with the first stage on the reranked hits; 6 are needed.
+
+    It does not depend on the scale of the scores. Scores without information agree with nothing.
+    """
+    return {SCORER_AGREEMENT: correlation(scores, first_stage)} if len(scores) >= MIN_SCORES else {}
+
+
+def scorer_fit(facts: Mapping[str, float]) -> float:
+    """Return how far a reranker counts by its agreement with the first stage: from 0 to 1."""
+    return min(1.0, max(0.0, facts.get(SCORER_AGREEMENT, FULL_AGREEMENT) / FULL_AGREEMENT))
+
+
 def text_facts(texts: Sequence[str], query: str = "") -> dict[str, float]:
     """Return facts about the texts of a pool: code density, word length, language and scripts.
 
     Less than 30 words give no code density and no word length. The scripts are those of the texts and of
     the query: a script's share is the smaller one, and the rest counts as "other".
     """
-    facts: dict[str, float] = {}
+    starts = [text[:MAX_CHARACTERS] for text in texts]
+    shares = script_shares(starts)
+    if sum(map(str.isalpha, query)) >= _MIN_LETTERS:
+        asked = script_shares([query])
+        shares = {name: min(shares.get(name, 0.0), asked[name]) for name in asked} if shares else asked
+    facts = {f"{SCRIPT}{name}": share for name, share in shares.items()}
     words: list[bytes] = []
     count = signs = 0
-    letters: dict[str, int] = {}
-    for text in texts:
-        start = text[:MAX_CHARACTERS]
-        if any(sign in start for sign in _MARKUP_SIGNS):  # the pattern is slow, and most prose has no markup
-            start = _MARKUP.sub(" ", start)
-        count += len(start.split())
-        words += start.encode("ascii", "replace").translate(_LETTERS).split()
-        signs += sum(map(start.count, _CODE_SIGNS))
-        _count_scripts(start, letters)
-    shares = _shares(letters)
-    query_letters = _count_scripts(query, {})
-    if sum(query_letters.values()) >= _MIN_LETTERS:
-        asked = _shares(query_letters)
-        names = {**shares, **asked} if shares else ()
-        shares = {name: min(shares.get(name, 0.0), asked.get(name, 0.0)) for name in names} or asked
-    facts |= {f"{SCRIPT}{name}": share for name, share in sorted(shares.items())}
+    for start in starts:
+        # The pattern is slow, and most prose has no markup.
+        plain = _MARKUP.sub(" ", start) if any(sign in start for sign in _MARKUP_SIGNS) else start
+        count += len(plain.split())
+        words += plain.encode("ascii", "replace").translate(_LETTERS).split()
+        signs += sum(map(plain.count, _CODE_SIGNS))
     if count >= MIN_WORDS:
         facts[CODE_DENSITY] = signs / count
     if len(words) >= MIN_WORDS:
@@ -256,26 +265,10 @@ def text_facts(texts: Sequence[str], query: str = "") -> dict[str, float]:
         if len(english) >= _MIN_ENGLISH_SHARE * len(words) and len(set(english)) >= _MIN_ENGLISH_WORDS:
             facts[MEAN_WORD_LENGTH] = sum(map(len, words)) / len(words)
         else:
-            found = detect({word for text in texts for word in text[:MAX_CHARACTERS].lower().split()})
+            found = detect({word for start in starts for word in start.lower().split()})
             latin = found.get("latin")
             facts[OTHER_LANGUAGE] = float(latin is not None and latin.sure and latin.language != "english")
     return facts
-
-
-def _count_scripts(text: str, counts: dict[str, int]) -> dict[str, int]:
-    if text.isascii():
-        counts["latin"] = counts.get("latin", 0) + sum(map(len, text.split()))
-        return counts
-    for letter in text[:MAX_LETTERS]:
-        if letter.isalpha():
-            script = "latin" if letter < "\u0370" else _BLOCKS[bisect_right(_STARTS, ord(letter)) - 1][1]
-            counts[script] = counts.get(script, 0) + 1
-    return counts
-
-
-def _shares(counts: Mapping[str, int]) -> dict[str, float]:
-    total = sum(counts.values())
-    return {name: count / total for name, count in counts.items()} if total else {}
 
 
 def language_fit(languages: Languages, facts: Mapping[str, float]) -> float:
@@ -283,6 +276,5 @@ def language_fit(languages: Languages, facts: Mapping[str, float]) -> float:
     shares = {name.removeprefix(SCRIPT): share for name, share in facts.items() if name.startswith(SCRIPT)}
     if languages == "any" or not shares:
         return 1.0
-    scripts = {script for code in languages for script in _SCRIPTS.get(code, ("latin",))}
-    known = math.fsum(shares.get(script, 0.0) for script in scripts)
+    known = math.fsum(shares.get(script, 0.0) for script in scripts_of_languages(languages))
     return min(1.0, max(0.0, (known - 0.5) / 0.3))

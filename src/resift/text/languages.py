@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import tomllib
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cache, lru_cache
 from importlib import resources
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from resift.text.tokenization import is_unspaced, pieces
 
 LATIN, CYRILLIC, ARABIC, HEBREW, DEVANAGARI = "latin", "cyrillic", "arabic", "hebrew", "devanagari"
 GREEK, ARMENIAN, TAMIL, OTHER = "greek", "armenian", "tamil", "other"
+HAN, KANA, HANGUL, THAI = "han", "kana", "hangul", "thai"
 
 SCRIPT_DEFAULTS = {
     LATIN: "english", CYRILLIC: "russian", ARABIC: "arabic", HEBREW: "hebrew", DEVANAGARI: "hindi",
@@ -31,22 +33,52 @@ _ENGLISH_STOP_WORDS = (
 _BLOCKS = (
     (0x0000, LATIN), (0x0370, GREEK), (0x0400, CYRILLIC), (0x0530, ARMENIAN), (0x0590, HEBREW),
     (0x0600, ARABIC), (0x0700, OTHER), (0x0750, ARABIC), (0x0780, OTHER), (0x08A0, ARABIC),
-    (0x0900, DEVANAGARI), (0x0980, OTHER), (0x0B80, TAMIL), (0x0C00, OTHER), (0x1C80, CYRILLIC),
-    (0x1C90, OTHER), (0x1E00, LATIN), (0x1F00, GREEK), (0x2000, OTHER), (0x2C60, LATIN), (0x2C80, OTHER),
-    (0x2DE0, CYRILLIC), (0x2E00, OTHER), (0xA640, CYRILLIC), (0xA6A0, OTHER), (0xA720, LATIN),
-    (0xA800, OTHER),
+    (0x0900, DEVANAGARI), (0x0980, OTHER), (0x0B80, TAMIL), (0x0C00, OTHER), (0x0E00, THAI), (0x0E80, OTHER),
+    (0x1100, HANGUL), (0x1200, OTHER), (0x1C80, CYRILLIC), (0x1C90, OTHER), (0x1E00, LATIN), (0x1F00, GREEK),
+    (0x2000, OTHER), (0x2C60, LATIN), (0x2C80, OTHER), (0x2DE0, CYRILLIC), (0x2E00, OTHER), (0x3040, KANA),
+    (0x3100, OTHER), (0x3130, HANGUL), (0x3190, OTHER), (0x3400, HAN), (0xA000, OTHER), (0xA640, CYRILLIC),
+    (0xA6A0, OTHER), (0xA720, LATIN), (0xA800, OTHER), (0xAC00, HANGUL), (0xD7B0, OTHER), (0xF900, HAN),
+    (0xFB00, OTHER), (0xFF66, KANA), (0xFFA0, OTHER), (0x20000, HAN), (0x40000, OTHER),
 )  # fmt: skip
+_STARTS = [start for start, _ in _BLOCKS]
+# Languages that are not written in Latin letters.
+_LANGUAGE_SCRIPTS: dict[str, tuple[str, ...]] = {
+    "zh": (HAN,), "ja": (HAN, KANA), "ko": (HANGUL,), "th": (THAI,), "el": (GREEK,), "he": (HEBREW,),
+    "hy": (ARMENIAN,), "ta": (TAMIL,), **dict.fromkeys(("hi", "mr", "ne"), (DEVANAGARI,)),
+    **dict.fromkeys(("ar", "fa", "ur"), (ARABIC,)),
+    **dict.fromkeys(("ru", "uk", "bg", "sr", "mk", "be", "kk"), (CYRILLIC,)),
+    **dict.fromkeys(("ka", "te", "bn", "gu", "kn", "ml", "pa", "si", "km", "lo"), (OTHER,)),
+}  # fmt: skip
+_SAMPLE_LETTERS = 200  # enough to tell the scripts of a text
 _SHORT_TEXT = 20  # words
 
 
 def script_of(word: str) -> str:
-    """Return the script of a word's first letter."""
-    return _script_of_letter(word[0])
+    """Return the script of a word's first letter; "other" for scripts without function words."""
+    script = _script_of_letter(word[0])
+    return script if script in SCRIPT_DEFAULTS else OTHER
 
 
 @lru_cache(maxsize=4096)
 def _script_of_letter(letter: str) -> str:
-    return _BLOCKS[bisect_right(_BLOCKS, ord(letter), key=lambda block: block[0]) - 1][1]
+    return _BLOCKS[bisect_right(_STARTS, ord(letter)) - 1][1]
+
+
+def script_shares(texts: Iterable[str]) -> dict[str, float]:
+    """Return the share of letters per script in the beginnings of texts."""
+    counts: Counter[str] = Counter()
+    for text in texts:
+        if text.isascii():
+            counts[LATIN] += sum(map(len, text.split()))
+        else:
+            counts.update(_script_of_letter(letter) for letter in text[:_SAMPLE_LETTERS] if letter.isalpha())
+    total = counts.total()
+    return {script: count / total for script, count in sorted(counts.items()) if count}
+
+
+def scripts_of_languages(codes: Iterable[str]) -> set[str]:
+    """Return the scripts of languages by their codes, such as "ja"."""
+    return set().union(*(_LANGUAGE_SCRIPTS.get(code, (LATIN,)) for code in codes))
 
 
 @cache

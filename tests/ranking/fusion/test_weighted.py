@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from resift import Hit
 from resift.ranking.fusion.weighted import WeightedReranker, weighted
-from resift.ranking.order_model import CODE_DENSITY, MIN_CODE_DENSITY
+from resift.ranking.order_model import CODE_DENSITY, MIN_CODE_DENSITY, default_model
 
 BOTH = ["lexical", "dense"]
 
@@ -31,8 +31,9 @@ def test_parts_add_up_and_the_weights_are_recorded():
     """Each total is the sum of its parts, and the record has the weight of each list."""
     fused = weighted([WORDS, MEANING], retrieval_modes=BOTH)
     record = fused.records[0]
-    assert dict(record.weights) == {"words": pytest.approx(0.45), "meaning": pytest.approx(0.55)}
-    assert record.note == "words weight 0.45, meaning weight 0.55"
+    dense = default_model().dense.base
+    assert dict(record.weights) == {"words": pytest.approx(1 - dense), "meaning": pytest.approx(dense)}
+    assert record.note == f"words weight {1 - dense:.2g}, meaning weight {dense:.2g}"
     for hit in fused:
         assert hit.score == pytest.approx(sum(column.get(hit.id, 0.0) for column in record.parts.values()))
 
@@ -50,7 +51,8 @@ def test_vector_search_weighs_more_for_code():
         weighted([words, other], retrieval_modes=BOTH, facts=facts).records[0].weights["meaning"]
         for other, facts in ((agreeing, None), (contrary, None), (agreeing, {CODE_DENSITY: 0.1}))
     ]
-    assert weights == pytest.approx([0.875, 0.45, 0.55], abs=0.05)
+    assert weights[0] > weights[2] > weights[1]
+    assert weights[2] == pytest.approx(default_model().dense.base)
 
 
 RUSSIAN = "Этот код вернёт целочисленное представление даты для каждого каталога. " * 5
@@ -66,7 +68,7 @@ def test_vectors_of_an_unknown_script_do_not_count():
     assert "meaning weight 0: the model of meaning does not know this script" in english.records[0].note
     for languages in ("any", ("en", "ru")):
         fused = weighted([words, meaning], languages=["any", languages], **lists)
-        assert fused.records[0].weights["meaning"] == pytest.approx(0.55)
+        assert fused.records[0].weights["meaning"] == pytest.approx(default_model().dense.base)
     alone = weighted([[], meaning], languages=["any", ("en",)], **lists)
     assert [hit.id for hit in alone] == ["c", "d", "b", "a"]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import combinations, islice
 from typing import Literal, Unpack
 
+from resift.ranking import order_model
 from resift.ranking.fusion.lists import (
     ListOptions,
     RankedList,
@@ -17,16 +18,15 @@ from resift.ranking.fusion.lists import (
     unique_labels,
 )
 from resift.ranking.order_model import (
-    CODE_AGREEMENT,
     CODE_DENSITY,
     OTHER_LANGUAGE,
     OrderModel,
     code_share,
-    default_model,
     language_fit,
+    list_facts,
     text_facts,
 )
-from resift.ranking.scaling import correlation, list_z_scores
+from resift.ranking.scaling import list_z_scores
 from resift.types import FusedHits, Hit, Languages
 from resift.types.trace import RETRIEVAL_MODES
 from resift.validation import Options, check_k, check_list, check_number, option
@@ -41,9 +41,6 @@ TEXTS_PER_LIST = 10
 
 MIN_FIT = 0.001
 """Weight of a list whose model does not know the script: it only orders hits that no other list has."""
-
-USUAL_AGREEMENT = 0.1
-"""Correlation of keyword and vector search that leaves their weights unchanged."""
 
 
 def weighted(
@@ -80,7 +77,7 @@ def weighted(
     )
     values, weights, measured = _weighted_values(
         lists,
-        model or default_model(),
+        model or order_model.default_model(),
         known if english_vectors else {**known, OTHER_LANGUAGE: 0.0},
         fits=[max(MIN_FIT, fit) for fit in fits],
         dense_weight=dense_weight,
@@ -134,7 +131,9 @@ class WeightedReranker:
         **options: Unpack[ListOptions],
     ) -> None:
         self.dense_weight = dense_weight
-        self.model = (model or default_model()).shifted(dense=check_number(dense_shift, "dense_shift"))
+        self.model = (model or order_model.default_model()).shifted(
+            dense=check_number(dense_shift, "dense_shift")
+        )
         self.options = options
 
     async def fuse(
@@ -203,21 +202,15 @@ def _list_facts(
     columns: Sequence[Sequence[Sequence[float]]],
     code_density: float,
 ) -> dict[str, float]:
-    """Return the agreement of vector search with keyword search about code: the correlation of z-scores.
-
-    It is measured for code alone, and relative to a usual correlation of 0.1. Vectors that do not agree at
-    all do not understand the code.
-    """
-    share = code_share(code_density)
-    if not share or "lexical" not in modes or "dense" not in modes:
+    if "lexical" not in modes or "dense" not in modes:
         return {}
     values: dict[str, dict[str, float]] = {"lexical": {}, "dense": {}}
     for mode, lists, z_scores in zip(modes, members, columns, strict=True):
         for ranked, column in zip(lists, z_scores, strict=True):
             values.get(mode, {}).update(zip(ranked.hits, column, strict=True))
     ids = sorted(values["lexical"].keys() | values["dense"].keys())
-    agreement = correlation(*([values[mode].get(id, 0.0) for id in ids] for mode in ("lexical", "dense")))
-    return {CODE_AGREEMENT: share * (agreement - USUAL_AGREEMENT)}
+    lexical, dense = ([values[mode].get(id, 0.0) for id in ids] for mode in ("lexical", "dense"))
+    return list_facts(lexical, dense, code_density)
 
 
 @dataclass(frozen=True, slots=True)
