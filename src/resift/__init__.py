@@ -7,7 +7,7 @@ from resift._internal.lazy_exports import lazy_exports
 
 TYPE_CHECKING = False
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 renamed_modules.install()
 
