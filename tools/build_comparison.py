@@ -138,7 +138,7 @@ def same_order(data: Mapping[str, Any]) -> str:
         for way, row in ways.items():
             counts = [f"{row[key]} of {row['questions']}" for key in ("same_first", "same_order")]
             rows.append([name, way, *counts, _number(row["widest_swap_in_logits"], 3)])
-    return _markdown(["peer", "asked", "same first", "same order", "widest swap, logits"], rows)
+    return _markdown(["peer", "calls", "same first", "same order", "widest swap, logits"], rows)
 
 
 def context(data: Mapping[str, Any]) -> str:
