@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
-import pty
 import signal
 import subprocess
 import sys
@@ -96,12 +96,13 @@ def test_help_is_fast():
         "heavy = {'numpy', 'yaml', 'onnxruntime', 'httpx'}\n"
         "print(time.process_time(), sorted(roots & heavy), file=sys.stderr)\n"
     )
-    expected = [
-        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stderr
-        for _ in range(3)
-    ]
-    assert min(float(line.split()[0]) for line in expected) < 0.3
-    assert all(line.endswith("[]\n") for line in expected)
+    for _ in range(3):  # a busy machine may need another try
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        seconds, heavy = done.stderr.split(maxsplit=1)
+        assert heavy == "[]\n"
+        if float(seconds) < 0.3:
+            break
+    assert float(seconds) < 0.3
 
 
 @pytest.mark.parametrize("bad", ["missing", "empty", "binary"])
@@ -281,25 +282,23 @@ def test_a_closed_pipe_is_not_an_error(place):
     assert (started.returncode, err) == (0, b"")
 
 
-def on_a_terminal(*words: str, columns: int, **environment: str) -> tuple[int, str]:
-    """Run a command on a pseudo-terminal of that width and return exit code and output."""
-    master, slave = pty.openpty()
-    env = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm-256color", **environment}
-    if "NO_COLOR" not in environment:
-        env.pop("NO_COLOR", None)
-    started = python_resift(*words, stdin=slave, stdout=slave, stderr=subprocess.DEVNULL, env=env)
-    os.close(slave)
-    parts = []
-    while True:
-        try:
-            part = os.read(master, 65536)
-        except OSError:  # Linux says so when the other end is closed
-            break
-        if not part:
-            break
-        parts.append(part)
-    os.close(master)
-    return started.wait(timeout=30), b"".join(parts).decode().replace("\r\n", "\n")
+class Terminal(io.StringIO):
+    """Stands for a terminal; tests/cli/test_screens.py has real ones."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def on_a_terminal(*words: str, columns: int, color: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
+    """Run a command on a terminal of that width and return exit code and output."""
+    screen = Terminal()
+    with monkeypatch.context() as patch:
+        patch.setenv("COLUMNS", str(columns))
+        patch.setenv("TERM", "xterm-256color")
+        patch.setenv("NO_COLOR", "" if color else "1")
+        patch.setattr(sys, "stdout", screen)
+        code = main(list(words))
+    return code, screen.getvalue()
 
 
 @pytest.mark.parametrize("columns", [40, 80])
@@ -313,22 +312,22 @@ def on_a_terminal(*words: str, columns: int, **environment: str) -> tuple[int, s
     ],
     ids=lambda words: words[0],
 )
-def test_terminal_output_fits_the_width(words, columns, place):
+def test_terminal_output_fits_the_width(words, columns, place, monkeypatch):
     """On a terminal there are tables, within 40 columns too, in color unless NO_COLOR is set."""
     writers(place)
     rows = [{"id": f"a-long-identifier-{n}", "text": "alpha " * 30, "score": 1 / n} for n in (1, 2)]
     (place / "list.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     if words[0] == "search":
         assert main(["index", "list.jsonl", "--text-only", "--store", "store.db"]) == 0
-    code, plain = on_a_terminal(*words, columns=columns, NO_COLOR="1")
+    code, plain = on_a_terminal(*words, columns=columns, color=False, monkeypatch=monkeypatch)
     assert code == 0
     assert "\x1b" not in plain
     assert max(len(line) for line in plain.splitlines()) <= columns, plain
-    code, colored = on_a_terminal(*words, columns=columns)
+    code, colored = on_a_terminal(*words, columns=columns, color=True, monkeypatch=monkeypatch)
     assert "\x1b[" in colored
 
 
-PIPED = [["explain", "ranking.json"], ["calibrate", "judged.jsonl"], ["doctor"], ["fuse", "list.jsonl"]]
+PIPED = [["explain", "ranking.json"], ["calibrate", "judged.jsonl"], ["fuse", "list.jsonl"]]
 
 
 @pytest.mark.parametrize("words", PIPED, ids=lambda words: words[0])
