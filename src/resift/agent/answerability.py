@@ -38,6 +38,7 @@ MEAN_HEADING_LOGIT = -7.3
 """Logit of a typical heading, for sentences without one."""
 
 _CAPITAL = re.compile(r"(?<=[\w,;:'’)\"”] )[^\W\d_a-z][\w'’-]+")
+_NAME_AT_START = re.compile(r"\b[^\W\d_a-z]\w+ (?:(?:de|von|van|of|the) )?[^\W\d_a-z]\w+")
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 # Words that carry no topic in a question.
@@ -202,7 +203,10 @@ class Question:
     def _has_answer(self, sentence: str, pattern: re.Pattern[str]) -> bool:
         if self.answer_type == "person":
             known = set(words(self.text))
-            if _has_new_name(sentence, known):
+            if any(words(name)[:1] and words(name)[0] not in known for name in _CAPITAL.findall(sentence)):
+                return True
+            # Two capitalized words at the start are a name: "Isaac Newton explained".
+            if _NAME_AT_START.match(sentence) and not set(words(sentence)[:2]) <= known:
                 return True
             return pattern.search(" ".join(word for word in words(sentence) if word not in known)) is not None
         # Numbers of the question are not its answer: "in 2022" does not say how many.
@@ -210,15 +214,6 @@ class Question:
         for number in self._numbers:
             rest = rest.replace(number, " ")
         return pattern.search(rest) is not None
-
-
-def _has_new_name(sentence: str, known: set[str]) -> bool:
-    """Return whether a sentence has a name that is not in the question."""
-    if any(words(name)[:1] and words(name)[0] not in known for name in _CAPITAL.findall(sentence)):
-        return True
-    # Two capitalized words at the start are a name: "Ferdinand de Lesseps led", "Isaac Newton explained".
-    starts_with_name = re.match(r"\b[^\W\d_a-z]\w+ (?:(?:de|von|van|of|the) )?[^\W\d_a-z]\w+", sentence)
-    return bool(starts_with_name) and not set(words(sentence)[:2]) <= known
 
 
 @lru_cache(maxsize=512)

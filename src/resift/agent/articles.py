@@ -201,7 +201,8 @@ class ExtractedLinks(NamedTuple):
 def extract_links(text: str, *, source: str) -> ExtractedLinks:
     """Replace wiki links and Markdown links in a text of the file `source` by their words."""
     prose = _FENCED.sub("", text)
-    targets = [_wiki_keys(match[1]) for match in _WIKI_LINK.finditer(prose)]
+    names = [match[1].partition("#")[0].strip().lstrip(":") for match in _WIKI_LINK.finditer(prose)]
+    targets: list[tuple[str, ...]] = [(title_key(name), f"id:{name}") for name in names if name]
     targets += [href_keys(match[2], source) for match in _INLINE_LINK.finditer(_IMAGE.sub("", prose))]
     plain = _WIKI_LINK.sub(lambda match: match[2] or match[1].partition("#")[0] or match[1], text)
     plain = _INLINE_LINK.sub(lambda match: match[1], _IMAGE.sub("", plain))
@@ -237,11 +238,6 @@ def title_key(title: str) -> str:
     """Return the key of a title. Case, underscores and repeated spaces make no difference."""
     folded = unicodedata.normalize("NFKC", title).casefold().replace("_", " ")
     return f"title:{' '.join(folded.split())}"
-
-
-def _wiki_keys(target: str) -> tuple[str, ...]:
-    name = target.partition("#")[0].strip().lstrip(":")
-    return (title_key(name), f"id:{name}") if name else ()
 
 
 def article_keys(id: str, title: str, path: str = "") -> tuple[str, ...]:

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple, Protocol
 
 from resift.agent.answerability import CROSS_ENCODER, AbsentNames, measure_evidence
@@ -165,19 +166,15 @@ def parse_citations(text: str) -> list[Sentence]:
     parsed = []
     for sentence in sentences(tidy):
         plain = " ".join(_CITATION.sub("", sentence).split())
-        parsed.append(Sentence(re.sub(" ([.,;:!?…])", r"\1", plain), _cited_numbers(sentence)))
-    return parsed
-
-
-def _cited_numbers(sentence: str) -> tuple[int, ...]:
-    numbers: dict[int, None] = {}
-    for mark in _CITATION.findall(sentence):
-        for part in re.split(r"[,;]", mark.strip("[] ")):
-            ends = [int(end) for end in re.split(r"[–-]", part) if end.strip()]
+        numbers: dict[int, None] = {}
+        parts = [re.split("[,;]", mark.strip("[] ")) for mark in _CITATION.findall(sentence)]
+        for part in chain.from_iterable(parts):
+            ends = [int(end) for end in re.split("[–-]", part) if end.strip()]
             # Of a span that is too long, the ends are enough to show that it is wrong.
             is_span = len(ends) == 2 and 0 < ends[1] - ends[0] <= _MAX_SPAN
             numbers.update(dict.fromkeys(range(ends[0], ends[1] + 1) if is_span else ends))
-    return tuple(numbers)
+        parsed.append(Sentence(re.sub(" ([.,;:!?…])", r"\1", plain), tuple(numbers)))
+    return parsed
 
 
 def unknown_citations(cited: Sequence[Sentence], allowed: Collection[int]) -> list[int]:

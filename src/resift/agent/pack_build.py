@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -74,10 +74,19 @@ async def build_pack(
         embedder = LocalEmbedder()
     failed = [f"{skipped.path}: {skipped.reason}" for skipped in files.skipped if skipped.failed]
     other = [(skipped.path, skipped.reason) for skipped in files.skipped if not skipped.failed]
-    not_read = [f"{_relative_path(path, root)}: {reason}" for path, reason in other]
+    not_read = [
+        f"{path.relative_to(root).as_posix() if path.is_relative_to(root) else path}: {reason}"
+        for path, reason in other
+    ]
     stream = read_articles(root, files.files, size=size, failed=failed.append, incomplete=not_read.append)
+    unique: dict[str, Article] = {}
     async with contextlib.aclosing(stream):
-        articles = _drop_duplicates([article async for article in stream], failed)
+        async for article in stream:
+            if article.id in unique:
+                failed.append(f"{article.source}: a second article {article.id!r}; only the first is kept.")
+            else:
+                unique[article.id] = article
+    articles = list(unique.values())
     if not articles:
         raise InputError(f"{source} has no article. {' '.join(failed[:3])}".strip())
     dimension = int((await embed_texts(embedder, ["dimension"], kind="document", store="pack")).shape[1])
@@ -146,21 +155,6 @@ class _Build:
             for start in range(0, len(rows), _BATCH):
                 part = rows[start : start + _BATCH]
                 self.connection.execute(statement, {"rows": _make_storable(part)})
-
-
-def _relative_path(path: Path, root: Path) -> str:
-    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
-
-
-def _drop_duplicates(articles: Iterable[Article], failed: list[str]) -> list[Article]:
-    """Return the first article of each id, and report the others."""
-    unique: dict[str, Article] = {}
-    for article in articles:
-        if article.id in unique:
-            failed.append(f"{article.source}: a second article {article.id!r}; only the first is kept.")
-        else:
-            unique[article.id] = article
-    return list(unique.values())
 
 
 def _content_digest(articles: Sequence[Article], embedder: str, dimension: int) -> str:

@@ -162,7 +162,13 @@ def run_shard(
             out.write(batch)
             on_rows(done)
         # Failures are on disk before the output: a shard that exists is fully accounted for.
-        _write_failures(folder, shard, failures)
+        if failures:
+            pa = require("pyarrow", extra="batch")
+            columns = {"file": pa.string(), ROW: pa.int64(), "id": pa.string(), ERROR: pa.string()}
+            failures.sort(key=lambda failure: failure.row)
+            lines = [{"file": shard.file.name, **failure._asdict()} for failure in failures]
+            with atomic_parquet(folder / f"{FAILED}-{shard.name}.parquet") as failed:
+                failed.write(pa.RecordBatch.from_pylist(lines, schema=pa.schema(list(columns.items()))))
     rows = shard.stop - shard.start
     return ShardReport(shard.name, rows, out.count, len(failures), time.monotonic() - started)
 
@@ -248,17 +254,6 @@ def _take_errors(output: RecordBatch, failures: list[FailedRow]) -> RecordBatch:
             failures.append(FailedRow(row, id, error))
     good = pa.array([index for index, error in enumerate(errors) if error is None], pa.int64())
     return output.take(good).drop_columns([ERROR])
-
-
-def _write_failures(folder: Path, shard: Shard, failures: list[FailedRow]) -> None:
-    if not failures:
-        return
-    pa = require("pyarrow", extra="batch")
-    schema = pa.schema([("file", pa.string()), (ROW, pa.int64()), ("id", pa.string()), (ERROR, pa.string())])
-    failures = sorted(failures, key=lambda failure: failure.row)
-    rows = [{"file": shard.file.name, **failure._asdict()} for failure in failures]
-    with atomic_parquet(folder / f"{FAILED}-{shard.name}.parquet") as out:
-        out.write(pa.RecordBatch.from_pylist(rows, schema=schema))
 
 
 class Attempts:

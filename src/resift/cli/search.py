@@ -116,7 +116,11 @@ def run_search(args: argparse.Namespace) -> int:
             print_error(context.reason)
         print_text(context.text)
     elif args.ids or (in_pipe() and not args.explain):
-        _print_rows(ranking, scores, query, args)
+        from resift.text import snippet
+
+        for rank, (hit, score) in enumerate(zip(ranking, scores, strict=False), start=1):
+            text = "" if args.ids else hit.text if args.full else snippet(hit.text, query).text
+            print_tsv(*((hit.id,) if args.ids else (rank, score, hit.id, text)))
     else:
         _print_hits(ranking, scores[: len(ranking)], query, args)
     return 0
@@ -185,16 +189,6 @@ def _print_data(
     else:
         del data["cut"]  # the texts of all dropped candidates are long; the trace has their ids and ranks
     print_json(data)
-
-
-def _print_rows(ranking: Ranking, scores: DisplayScores, query: str, args: argparse.Namespace) -> None:
-    from resift.text import snippet
-
-    for rank, (hit, score) in enumerate(zip(ranking, scores, strict=False), start=1):
-        if args.ids:
-            print_tsv(hit.id)
-        else:
-            print_tsv(rank, score, hit.id, hit.text if args.full else snippet(hit.text, query).text)
 
 
 def _print_hits(ranking: Ranking, scores: DisplayScores, query: str, args: argparse.Namespace) -> None:

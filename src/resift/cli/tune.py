@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from resift.cli.arguments import JSON, Command, Option, positive_int
+from resift.cli.arguments import JSON, Command, Option, number, positive_int
 from resift.cli.rerank import refuse_index
 from resift.cli.terminal import Progress, bar, print_json, print_table, print_text, style, width, wrap
 from resift.errors import DataFormatError, InputError, shell_path
@@ -151,6 +151,15 @@ def run_tune(args: argparse.Namespace) -> int:
     train, test = _split(recording, args)
     default = default_setting(recording.header)
     budget = 200 if args.budget is None else args.budget
+    floors = []
+    for text in args.floor:
+        store, _, score = text.rpartition("=")
+        try:
+            floors.append((store, number(score)))
+        except argparse.ArgumentTypeError:
+            store = ""
+        if not store:
+            raise InputError(f"--floor {text!r}: write STORE=SCORE, for example collection.vectors=0.5")
     with Progress("tuning", budget) as progress:
         tuned = tune(
             train,
@@ -159,7 +168,7 @@ def run_tune(args: argparse.Namespace) -> int:
             budget=budget,
             seed=args.seed,
             start=default,
-            floors=[_parse_floor(text) for text in args.floor],
+            floors=floors,
             progress=progress.update,
         )
     row = _compare(test, default, tuned.best, args.measure)
@@ -191,17 +200,6 @@ def _split(recording: Recording, args: argparse.Namespace) -> tuple[Recording, R
     if args.train is None or args.test is None:
         raise InputError("Give both --train and --test, or neither to divide the queries.")
     return split_by_name(recording, args.train, args.test)
-
-
-def _parse_floor(text: str) -> tuple[str, float]:
-    store, _, score = text.rpartition("=")
-    try:
-        floor = float(score) if store else math.nan
-    except ValueError:
-        floor = math.nan
-    if not math.isfinite(floor):
-        raise InputError(f"--floor {text!r}: write STORE=SCORE, for example collection.vectors=0.5")
-    return store, floor
 
 
 def _compare(test: Recording, default: Setting, tuned: Setting, measure: str) -> Difference:
@@ -427,12 +425,12 @@ def _read_judgments(path: Path) -> tuple[list[float], list[bool]]:
 
     scores: list[float] = []
     relevant: list[bool] = []
-    for number, row in json_rows(path, expected='JSONL with "score" and "label"'):
+    for line, row in json_rows(path, expected='JSONL with "score" and "label"'):
         score, label = row.get("score"), row.get("label", row.get("relevant"))
         if isinstance(score, bool) or not isinstance(score, (int, float)) or not math.isfinite(score):
-            raise DataFormatError('"score" must be a finite number', file=str(path), line=number)
+            raise DataFormatError('"score" must be a finite number', file=str(path), line=line)
         if not isinstance(label, (bool, int, float)) or math.isnan(label):
-            raise DataFormatError('"label" must be true, false or a grade', file=str(path), line=number)
+            raise DataFormatError('"label" must be true, false or a grade', file=str(path), line=line)
         scores.append(float(score))
         relevant.append(label > 0)
     return scores, relevant
