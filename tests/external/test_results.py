@@ -226,3 +226,21 @@ def test_fields_name_the_text_of_fused_and_indexed_documents(tmp_path):
             index.add(rows, fields=["heading"])
     with pytest.raises(InputError, match="weight"):
         resift.fuse([rows], fields={"title": -1})
+
+
+def test_results_of_an_index_with_a_distance_are_read_with_the_nearest_highest():
+    own = {"text": "some text of five words"}
+    euclidean = (0.1, 0.4, 2.5)
+    pinecone = [{"id": str(i), "score": s, "values": [], "metadata": own} for i, s in enumerate(euclidean)]
+    records = {
+        "result": {"hits": [{"_id": str(i), "_score": s, "fields": own} for i, s in enumerate(euclidean)]}
+    }
+    qdrant = [{"id": i, "score": s, "payload": own} for i, s in enumerate(euclidean)]
+    for results in ({"matches": pinecone}, records, qdrant):
+        assert [hit.score for hit in read_hits(results)] == [-0.1, -0.4, -2.5]
+        ranking = resift.fuse([results], method="comb-sum")
+        assert (ranking.ids, ranking.warnings) == (["0", "1", "2"], ())
+    assert [hit.score for hit in read_hits(pinecone[::-1])] == [2.5, 0.4, 0.1]
+    rows = [{"id": str(i), "text": "t", "score": s} for i, s in enumerate(euclidean)]
+    assert "distances" in resift.fuse({"rows": rows}, method="comb-sum").warnings[0]
+    assert resift.fuse({"rows": rows}).warnings == resift.fuse([rows[::-1]], method="comb-sum").warnings == ()

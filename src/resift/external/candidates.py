@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, cast
@@ -26,7 +27,7 @@ Candidate = str | JsonMapping | Hit | object
 Candidates = Iterable[Candidate] | Table | object
 """A list of candidates, a table, a cursor, or a whole response of a search system."""
 MissingText = Literal["last", "empty", "id", "raise"]
-_RESULT_KEYS = (DISTANCE, REPEATABLE_ID)
+_NOT_METADATA = frozenset({*HIT_KEYS, DISTANCE, REPEATABLE_ID})
 
 
 def first_text(row: JsonMapping, keys: Sequence[str]) -> str:
@@ -110,13 +111,10 @@ def _read_records(items: Sequence[object], strings_are: Literal["text", "id"]) -
 
 def _settle_list(records: list[JsonValue]) -> None:
     """Settle what only the whole list shows: the sign of distances, and ids of chunks of one file."""
-    if any(DISTANCE in record for record in records if isinstance(record, dict)):
-        scores = orient_scores(
-            [record.get(DISTANCE) if isinstance(record, dict) else None for record in records]
-        )
-        for i, score in enumerate(scores):
-            if score is not None:
-                records[i] = {**records[i], "score": score}
+    ranked = [record for record in records if isinstance(record, dict) and DISTANCE in record]
+    if ranked:
+        for record, score in zip(ranked, orient_scores([each[DISTANCE] for each in ranked]), strict=True):
+            record["score"] = score
     seen: dict[str, int] = {}
     for record in records:
         if isinstance(record, dict) and REPEATABLE_ID in record:
@@ -160,7 +158,7 @@ def _from_record(  # noqa: PLR0917
         id = content_id(text.text) if strings_are == "id" and text.text else str(number)
     score = _score(row.get("score"), id, number, flags)
     store = str(row.get("source") or row.get("source_store") or source)
-    return Hit(id, text.text, score, store, read_metadata(row, text, without=(*HIT_KEYS, *_RESULT_KEYS)))
+    return Hit(id, text.text, score, store, read_metadata(row, text, without=_NOT_METADATA))
 
 
 def has_id(candidate: object) -> bool:
@@ -189,8 +187,8 @@ def _id(row: JsonMapping, number: int) -> str | None:
 
 
 def _score(given: object, id: str, number: int, flags: dict[str, str] | None) -> float | None:
-    if given is None:
-        return None
+    if given is None or (type(given) is float and math.isfinite(given)):
+        return given
     try:
         return to_finite_float(given, of=f"Candidate {number}")
     except InvalidHitError:

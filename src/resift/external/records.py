@@ -19,8 +19,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from resift.errors import InputError
 from resift.external.systems import flatten_record
@@ -38,6 +38,7 @@ BODY_NAMES = (
 )  # fmt: skip
 JOIN = "\n\n"
 
+_TITLES = frozenset(TITLE_NAMES)
 _KNOWN = {name: rank for rank, name in enumerate((*TITLE_NAMES, *BODY_NAMES))}
 HIT_KEYS = ("score", "source", "source_store")
 """Fields of a dict that say how it was found; they are not metadata of a hit."""
@@ -46,6 +47,7 @@ _ID_OR_METADATA = frozenset({*ID_KEYS, "metadata"})
 _NEVER_TEXT = frozenset({*_ID_OR_METADATA, *HIT_KEYS, "rank", "embedding", "embeddings", "vector", "vectors"})
 _SIMPLE = frozenset({*_ID_OR_METADATA, *HIT_KEYS, "text"})
 _LONG_WORDS, _SHORT_WORDS = 5, 3
+_MIN_LONG = 10  # characters of five words in a script without spaces
 _MAX_DEPTH = 4
 _WORD = re.compile(r"[^\W\d_]{2}")
 # Scripts without spaces: about two characters a word.
@@ -56,8 +58,7 @@ Part = tuple[str, str]
 """The dotted name of a field, and its text."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecordText:
+class RecordText(NamedTuple):
     """The text of one record, and the names of the fields it was read from, in order."""
 
     title: str = ""
@@ -95,7 +96,7 @@ def read_flat_text(record: JsonMapping, keys: Sequence[str] | None, *, original:
         if isinstance(text, str) and text.strip() and record.keys() <= _SIMPLE:
             return RecordText(body=text, fields=("text",))
         parts = _text_fields(record, depth=0)
-        if all(_leaf(name) in TITLE_NAMES for name, _ in parts):
+        if not parts or (_leaf(parts[-1][0]) in _TITLES and all(_leaf(name) in _TITLES for name, _ in parts)):
             titles = {name for name, _ in parts}
             parts += [part for part in _short_fields(record) if part[0] not in titles]
         return _joined(parts)
@@ -144,17 +145,12 @@ def check_text_keys(keys: Sequence[str] | str | None, argument: str = "text_keys
 def read_metadata(record: JsonMapping, text: RecordText, *, without: Collection[str] = ()) -> JsonObject:
     """Return the title of a record and all that is neither its id nor in its text, nor in `without`."""
     nested = record.get("metadata")
-    read = {name for name in text.fields if name.casefold() not in TITLE_NAMES}
-    return {
-        **(nested if isinstance(nested, Mapping) else {}),
-        **{
-            key: value
-            for key, value in record.items()
-            if key not in _ID_OR_METADATA
-            and key not in without
-            and not (key in read and isinstance(value, str))
-        },
-    }
+    metadata = dict(nested) if nested and isinstance(nested, Mapping) else {}
+    read = [name for name in text.fields if name not in _TITLES and name.casefold() not in _TITLES]
+    for key, value in record.items():
+        if key not in _ID_OR_METADATA and key not in without and not (key in read and isinstance(value, str)):
+            metadata[key] = value
+    return metadata
 
 
 def text_from(fields: Iterable[str]) -> str:
@@ -178,38 +174,44 @@ def no_text(records: Iterable[JsonMapping], keys: Sequence[str] | None, option: 
 def _joined(parts: Sequence[Part]) -> RecordText:
     if not parts:
         return RecordText()
+    names, texts = zip(*parts, strict=True)
     title = ""
-    rest = list(parts)
-    if len(parts) > 1 and _leaf(parts[0][0]) in TITLE_NAMES:
-        title, rest = parts[0][1], list(parts[1:])
-    bodies: dict[str, str] = {}
-    for _, text in rest:
-        bodies.setdefault(text.strip(), text)  # the same text under two names is one text
-    body = rest[0][1] if len(bodies) == 1 else JOIN.join(bodies)
-    return RecordText(title, body, tuple(name for name, _ in parts))
+    if len(parts) > 1 and _leaf(names[0]) in _TITLES:
+        title, texts = texts[0], texts[1:]
+    body = texts[0]
+    if len(texts) > 1:
+        bodies = dict.fromkeys(text.strip() for text in texts)  # the same text under two names is one text
+        body = JOIN.join(bodies) if len(bodies) > 1 else body
+    return RecordText(title, body, names)
 
 
-@lru_cache(maxsize=4096)
-def _text_rank(key: object) -> int | None:
-    """Return the position of a known name, a higher number for others, None for names that are never text."""
-    name = key.strip().casefold() if isinstance(key, str) else "id"
-    return None if name in _NEVER_TEXT else _KNOWN.get(name, len(_KNOWN))
+@lru_cache(maxsize=1024)
+def _sort_keys(keys: tuple[object, ...]) -> tuple[list[str], list[str]]:
+    """Return the keys with known names, in the order of these names, and the others that may be text."""
+    known: list[tuple[int, str]] = []
+    others: list[str] = []
+    for key in keys:
+        name = key.strip().casefold() if isinstance(key, str) else "id"
+        if isinstance(key, str) and name in _KNOWN:
+            known.append((_KNOWN[name], key))
+        elif isinstance(key, str) and name not in _NEVER_TEXT and key.lstrip()[:1] not in ("_", "@"):
+            others.append(key)
+    return [key for _, key in sorted(known)], sorted(others)
 
 
 def _text_fields(record: JsonMapping, *, depth: int) -> list[Part]:
-    ranked: list[tuple[int, str, str]] = []
-    for key, value in record.items():
-        rank = _text_rank(key)
-        if rank is None or value is None:
-            continue
-        if rank < len(_KNOWN):
-            text = value if type(value) is str else _value_text(value, depth)
-            if text and not text.isspace():
-                ranked.append((rank, key, text))
-        elif key.lstrip()[:1] not in ("_", "@") and (text := _long_text(value, depth)):
-            ranked.append((rank, key, text))
-    parts = [(key, text) for _, key, text in sorted(ranked)]
-    if all(rank < len(TITLE_NAMES) for rank, _, _ in ranked) and depth < _MAX_DEPTH:
+    known, others = _sort_keys(tuple(record))  # records of one list have the same keys
+    parts: list[Part] = []
+    for key in known:
+        value = record[key]
+        text = value if type(value) is str else _value_text(value, depth)
+        if text and not text.isspace():
+            parts.append((key, text))
+    for key in others:
+        value = record[key]
+        if value is not None and (text := _long_text(value, depth)):
+            parts.append((key, text))
+    if depth < _MAX_DEPTH and (not parts or _leaf(parts[-1][0]) in _TITLES):
         parts += _nested_fields(record, depth=depth, titles=not parts)
     return parts
 
@@ -217,7 +219,7 @@ def _text_fields(record: JsonMapping, *, depth: int) -> list[Part]:
 def _long_text(value: object, depth: int) -> str:
     """Return a long string, or the text of a list that contains one, such as a list of paragraphs."""
     if isinstance(value, str):
-        return value if _has_words(value, _LONG_WORDS) else ""
+        return value if len(value) >= _MIN_LONG and _has_words(value, _LONG_WORDS) else ""
     if not isinstance(value, (list, tuple)) or not value or not isinstance(value[0], (str, Mapping)):
         return ""
     text = _value_text(value, depth)
@@ -226,15 +228,15 @@ def _long_text(value: object, depth: int) -> str:
 
 def _nested_fields(record: JsonMapping, *, depth: int, titles: bool) -> list[Part]:
     """Return the text fields of the objects in a record; of those that have a title only, where `titles`."""
-    strings = sorted(key for key in record if isinstance(key, str) and key != "metadata")
-    for names in (strings, ["metadata"]):
+    objects = {key: value for key, value in record.items() if isinstance(value, Mapping)}
+    for names in (sorted(key for key in objects if isinstance(key, str) and key != "metadata"), ["metadata"]):
         found: list[Part] = []
         for key in names:
-            value = record.get(key)
+            value = objects.get(key)
             hidden = key.startswith(("_", "@")) and key != "_source"
-            if isinstance(value, Mapping) and not hidden and key.casefold() not in _KNOWN:
+            if value is not None and not hidden and key.casefold() not in _KNOWN:
                 inner = _text_fields(value, depth=depth + 1)
-                if titles or any(_leaf(name) not in TITLE_NAMES for name, _ in inner):
+                if titles or any(_leaf(name) not in _TITLES for name, _ in inner):
                     found += [(f"{key}.{name}", text) for name, text in inner]
         if found:
             return found
@@ -279,7 +281,7 @@ def _value_text(value: object, depth: int) -> str:
     """Return a string, the strings or `{type, text}` parts of a list, or the text of an object."""
     if isinstance(value, str):
         return value
-    if depth >= _MAX_DEPTH:
+    if value is None or depth >= _MAX_DEPTH:
         return ""
     if isinstance(value, (list, tuple)):
         return JOIN.join(text for one in value if (text := _value_text(one, depth + 1).strip()))

@@ -152,7 +152,9 @@ def _find_in_json(value: JsonMapping, name: str) -> list[JsonValue] | None:
     for path in PATHS:
         results = _follow(value, path.split("."))
         # A record may have such a key too, with strings or numbers under it.
-        if results is not None and all(isinstance(item, Mapping) or find_reader(item) for item in results):
+        if results is not None and all(
+            type(item) is dict or isinstance(item, Mapping) or find_reader(item) for item in results
+        ):
             return results
     return None
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from resift.types import JsonMapping, JsonObject, JsonValue
@@ -44,7 +45,7 @@ def _record(
     fields: object, id: object = None, score: object = None, metadata: object = None, **extra: object
 ) -> JsonObject:
     """Return the fields of a document with its id and score, which replace fields of the same name."""
-    record = {**fields, **extra} if isinstance(fields, Mapping) else dict(extra)
+    record = {**fields, **extra} if type(fields) is dict or isinstance(fields, Mapping) else extra
     if id is not None:
         record["id"] = id if isinstance(id, (str, int)) else str(id)  # UUIDs
     if score is None:
@@ -54,6 +55,11 @@ def _record(
     if metadata:
         record["metadata"] = metadata
     return record
+
+
+def _ranked_record(fields: object, id: object, score: object) -> JsonObject:
+    """Return a result whose score is a similarity or a distance, depending on the metric of its index."""
+    return _record(fields, id, **{DISTANCE: score})
 
 
 def _read_elasticsearch(hit: JsonMapping) -> JsonObject:
@@ -126,7 +132,7 @@ def _read_node_dict(hit: JsonMapping) -> JsonObject:
 
 def _read_milvus(hit: JsonMapping) -> JsonObject:
     entity = hit["entity"]
-    return _record(entity, hit.get("id", entity.get("id")), **{DISTANCE: hit.get("distance")})
+    return _ranked_record(entity, hit.get("id", entity.get("id")), hit.get("distance"))
 
 
 _LANCEDB_KEYS = frozenset({"_distance", "_score", "_relevance_score", "_rowid"})
@@ -134,11 +140,13 @@ _LANCEDB_KEYS = frozenset({"_distance", "_score", "_relevance_score", "_rowid"})
 # The first that fits is used.
 DICT_READERS = (
     DictReader("Elasticsearch", frozenset({"_id", "_score", "_index"}), "_source", _read_elasticsearch),
-    DictReader("Elasticsearch, Pinecone records", frozenset({"_score"}), "fields", _read_elasticsearch),
+    DictReader("Elasticsearch", frozenset({"_index"}), "fields", _read_elasticsearch),
+    DictReader("Pinecone records", frozenset({"_score"}), "fields", lambda hit: _ranked_record(
+        hit["fields"], hit.get("_id"), hit["_score"])),
     DictReader("Elasticsearch", frozenset({"_score"}), "highlight", _read_elasticsearch),
     DictReader("Vespa", frozenset({"relevance"}), "fields", lambda hit: _record(
         hit["fields"], hit.get("id"), hit["relevance"])),
-    DictReader("Qdrant", frozenset({"id"}), "payload", lambda hit: _record(
+    DictReader("Qdrant", frozenset({"id"}), "payload", lambda hit: _ranked_record(
         hit["payload"], hit["id"], hit.get("score"))),
     DictReader("Milvus", frozenset({"distance"}), "entity", _read_milvus),
     DictReader("Typesense", frozenset(
@@ -149,7 +157,7 @@ DICT_READERS = (
     DictReader("Haystack", frozenset({"content"}), "meta", lambda hit: _record(
         {}, hit.get("id"), hit.get("score"), hit["meta"], text=hit["content"] or "")),
     DictReader("Pinecone", frozenset({"values", "sparse_values", "sparseValues"}), "metadata", lambda hit:
-        _record({}, hit.get("id"), hit.get("score"), hit["metadata"])),
+        _ranked_record(hit["metadata"], hit.get("id"), hit.get("score"))),
     DictReader("OpenAI", frozenset({"file_id"}), "", _read_openai),
     DictReader("Algolia", frozenset({"objectID"}), "", _read_algolia),
     DictReader("Azure AI Search", frozenset({"@search.score"}), "", _read_azure),
@@ -164,14 +172,23 @@ _MARKS = frozenset[str]().union(*(reader.any_of for reader in DICT_READERS), ("p
 }
 
 
+@lru_cache(maxsize=1024)
+def _find_dict_readers(keys: tuple[object, ...]) -> list[DictReader]:
+    """Return the readers that fit these keys; the dicts of one list have the same."""
+    return [
+        reader
+        for reader in DICT_READERS
+        if not reader.any_of.isdisjoint(keys) and (not reader.fields or reader.fields in keys)
+    ]
+
+
 def flatten_record(record: JsonMapping) -> JsonMapping:
     """Return the flat record of one result of a search system; other dicts as they are."""
     if _MARKS.isdisjoint(record):
         return record
-    for reader in DICT_READERS:
-        if not reader.any_of.isdisjoint(record) and (
-            not reader.fields or isinstance(record.get(reader.fields), Mapping)
-        ):
+    for reader in _find_dict_readers(tuple(record)):
+        inner = record[reader.fields] if reader.fields else record
+        if type(inner) is dict or isinstance(inner, Mapping):
             flat = reader.read(record)
             if "id" not in flat and record.get("id") is not None:
                 flat["id"] = record["id"]
@@ -201,7 +218,7 @@ def _read_search_object(item: Any) -> JsonObject:
 def _read_milvus_object(item: Any) -> JsonObject:
     entity = item.entity
     own = entity.to_dict() if hasattr(entity, "to_dict") else dict(entity)
-    return _record(own.get("entity", own), item.id, **{DISTANCE: item.distance})
+    return _ranked_record(own.get("entity", own), item.id, item.distance)
 
 
 def _read_openai_object(item: Any) -> JsonObject:
@@ -247,13 +264,13 @@ OBJECT_READERS = (
     ObjectReader("LlamaIndex", ("node_id", "get_content"), _read_node),
     ObjectReader("Haystack", ("content", "meta", "id"), lambda item: _record(
         {}, item.id, item.score, item.meta, text=item.content or "")),
-    ObjectReader("Qdrant", ("id", "payload"), lambda item: _record(
+    ObjectReader("Qdrant", ("id", "payload"), lambda item: _ranked_record(
         item.payload, item.id, getattr(item, "score", None))),
     ObjectReader("Weaviate", ("uuid", "properties"), _read_weaviate),
     ObjectReader("Milvus", ("id", "distance", "entity"), _read_milvus_object),
     ObjectReader("OpenAI", ("file_id", "content"), _read_openai_object),
-    ObjectReader("Pinecone", ("id", "score", "metadata"), lambda item: _record(
-        {}, item.id, item.score, item.metadata)),
+    ObjectReader("Pinecone", ("id", "score", "metadata"), lambda item: _ranked_record(
+        item.metadata, item.id, item.score)),
     ObjectReader("Elasticsearch", ("meta", "to_dict"), _read_search_object),
     # Rows with names: SQLAlchemy, named tuples, sqlite3.Row and other rows of databases.
     ObjectReader("SQLAlchemy", ("_mapping",), lambda row: _read_row(row._mapping)),

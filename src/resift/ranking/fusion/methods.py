@@ -61,6 +61,7 @@ METHODS: dict[str, FusionMethod] = {
     "weighted": weighted,
 }
 """Names as in entry points, pipeline files and on the command line."""
+_BY_RANK = frozenset({"borda", "isr", "rbc", "rrf"})
 
 
 class FuseOptions(ListOptions, total=False):
@@ -113,12 +114,23 @@ def fuse(
         )
         for label, hits in zip(labels, rankings, strict=True)
     ]
+    rising = [] if method.replace("_", "-") in _BY_RANK else filter(_has_rising_scores, rankings)
     return Ranking(
         tuple(fused[:kept]),
         cut=tuple(fused[kept:]),
+        warnings=tuple(
+            f"Scores of {hits[0].source or 'a list'} rise from {hits[0].score:g} to {hits[-1].score:g}, and "
+            f"{method} takes higher as better. Negate them if they are distances."
+            for hits in rising
+        ),
         trace=Trace((*retrieved, *fused.records, *cut_record(fused.records[0].ids, kept))),
         timings={"fuse": (time.perf_counter() - started) * 1000},
     )
+
+
+def _has_rising_scores(hits: Sequence[Hit]) -> bool:
+    scores = [hit.score for hit in hits]
+    return len(set(scores)) > 2 and None not in scores and scores == sorted(scores)  # type: ignore[type-var]
 
 
 def _read_list(candidates: Candidates, name: str, keys: Sequence[str] | None) -> list[Hit]:
