@@ -1,7 +1,8 @@
 """Hostile values in every query, filter, column, table and template of the stores over other people's tables.
 
 A value must stay a value: results are those of the reference filter, errors are Resift's own, and the
-source has the same content afterwards.
+source has the same content afterwards. Each value is tried as the query on every system. Filters and names of
+columns rotate: every value goes through every one of them, on at least two systems each.
 """
 
 from __future__ import annotations
@@ -39,22 +40,30 @@ def attack(seed: int, count: int) -> Outcome:
             inside.mkdir()
             with opened(inside) as table:
                 before = table.snapshot()
-                asyncio.run(_attack_searches(outcome, name, table, values))
-                places += _attack_names(outcome, name, table, values)
+                asyncio.run(_attack_searches(outcome, name, table, values, number))
+                places += _attack_names(outcome, name, table, values, number)
                 outcome.check(table.snapshot() == before, f"{name}: the source changed")
     outcome.figures = {"values": len(values), "systems": len(SYSTEMS), "names tried": places}
     return outcome
 
 
-async def _attack_searches(outcome: Outcome, name: str, table: Opened, values: list[str]) -> None:
+def _rotate(choices: list[Any], turn: int, systems: int) -> list[Any]:
+    """Return the choices of this turn; with each of them at least twice over all systems."""
+    share = -(-2 * len(choices) // systems)
+    return [choices[(turn * share + i) % len(choices)] for i in range(share)]
+
+
+async def _attack_searches(
+    outcome: Outcome, name: str, table: Opened, values: list[str], system: int
+) -> None:
     store = table.make(fields=FIELDS)
     every = {hit.id for hit in await store.search("travel", k=5)}
-    for text in values:
+    for number, text in enumerate(values):
         filters: list[dict[str, Any] | None] = [
-            None, {"topic": text}, {"topic": [text, "food"]}, {"topic": {"!=": text}}, {"topic": {">": text}},
+            {"topic": text}, {"topic": [text, "food"]}, {"topic": {"!=": text}}, {"topic": {">": text}},
             {"headline": f"*{text}*"}, {"year": text}, {"or": [{"topic": text}, {"year": 2023}]}, {text: 1},
         ]  # fmt: skip
-        for where in filters:
+        for where in (None, *_rotate(filters, number + system, len(SYSTEMS))):
             outcome.tried += 1
             query = text if where is None else "travel"
             try:
@@ -72,16 +81,13 @@ async def _attack_searches(outcome: Outcome, name: str, table: Opened, values: l
     await store.close()
 
 
-def _attack_names(outcome: Outcome, name: str, table: Opened, values: list[str]) -> int:
+def _attack_names(outcome: Outcome, name: str, table: Opened, values: list[str], system: int) -> int:
     tried = 0
-    for text in values:
-        for wrong in (
-            {"fields": [text]},
-            {"id": text},
-            {"metadata": [text]},
-            {"filter": {text: text}},
-            {"vector": text},
-        ):
+    for number, text in enumerate(values):
+        names: list[dict[str, Any]] = [
+            {"fields": [text]}, {"id": text}, {"metadata": [text]}, {"vector": text}, {"filter": {text: 1}},
+        ]  # fmt: skip
+        for wrong in _rotate(names, number + system, len(SYSTEMS)):
             outcome.tried += 1
             tried += 1
             try:
