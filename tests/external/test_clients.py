@@ -54,7 +54,8 @@ def test_qdrant():
 
 def test_chroma():
     chromadb = pytest.importorskip("chromadb")
-    collection = chromadb.EphemeralClient().create_collection("resift-results")
+    client = chromadb.EphemeralClient(chromadb.Settings(anonymized_telemetry=False))
+    collection = client.create_collection("resift-results")
     collection.add(
         ids=IDS,
         embeddings=VECTORS,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
+import uuid
 from collections import namedtuple
 from dataclasses import dataclass
 from typing import Any
@@ -244,3 +245,17 @@ def test_results_of_an_index_with_a_distance_are_read_with_the_nearest_highest()
     rows = [{"id": str(i), "text": "t", "score": s} for i, s in enumerate(euclidean)]
     assert "distances" in resift.fuse({"rows": rows}, method="comb-sum").warnings[0]
     assert resift.fuse({"rows": rows}).warnings == resift.fuse([rows[::-1]], method="comb-sum").warnings == ()
+
+
+def test_ids_of_frames_and_databases_are_kept():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"title": ["A", "B"], "body": ["x", "y"]}, index=["k1", "k2"])
+    assert [hit.id for hit in read_hits(frame)] == ["k1", "k2"]
+    assert [hit.id for hit in read_hits(frame.reset_index(drop=True)[1:])] == ["1"]
+    assert [hit.text for hit in read_hits(frame.set_index("title"))] == ["A\n\nx", "B\n\ny"]
+    assert [hit.id for hit in read_hits(frame.assign(id=[1.0, 2.0]))] == ["1", "2"]
+    own = uuid.uuid4()
+    (hit,) = read_hits([{"id": own, "text": "t"}])
+    assert hit.id == str(own)
+    arrow = pytest.importorskip("pyarrow")
+    assert [hit.text for hit in read_hits(arrow.chunked_array([["one", "two"]]))] == ["one", "two"]

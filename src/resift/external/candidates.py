@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, cast
+from uuid import UUID
 
 from resift.errors import DuplicateIdError, InputError, InvalidHitError
 from resift.external.records import (
@@ -177,12 +178,15 @@ def content_id(text: str) -> str:
 def _id(row: JsonMapping, number: int) -> str | None:
     for key in ID_KEYS:
         value = row.get(key)
-        if value is not None and not isinstance(value, (str, int)):
+        if value is None:
+            continue
+        if isinstance(value, UUID) or (isinstance(value, float) and value.is_integer()):
+            value = str(value).removesuffix(".0")  # pandas has integers as floats next to missing ones
+        if not isinstance(value, (str, int)):
             raise InvalidHitError(f"Candidate {number}: {key} is {value!r}; it must be a string or an int.")
         if value == "":
             raise InvalidHitError(f"Candidate {number}: {key} is empty; name it or leave the key out.")
-        if value is not None:
-            return str(value)
+        return str(value)
     return None
 
 

@@ -253,17 +253,17 @@ def _short_fields(record: JsonMapping) -> list[Part]:
 
 
 def _named_field(record: JsonMapping, key: str) -> list[Part]:
-    for name, value in ((key, _lookup(record, key)), (f"metadata.{key}", _lookup(record, f"metadata.{key}"))):
+    for name, value in ((key, lookup(record, key)), (f"metadata.{key}", lookup(record, f"metadata.{key}"))):
         text = str(value) if isinstance(value, (int, float)) else _value_text(value, 0)
         if text.strip():
             return [(name, text)]
     return []
 
 
-def _lookup(value: object, key: str) -> object:
+def lookup(value: object, key: str) -> object:
     """Return the value under a dotted name, of each object where there is a list of them."""
     if isinstance(value, (list, tuple)):
-        return [_lookup(one, key) for one in value]
+        return [lookup(one, key) for one in value]
     if not isinstance(value, Mapping):
         return None
     if key in value:
@@ -273,7 +273,7 @@ def _lookup(value: object, key: str) -> object:
     for end in range(len(pieces) - 1, 0, -1):
         first = ".".join(pieces[:end])
         if first in value:
-            return _lookup(value[first], ".".join(pieces[end:]))
+            return lookup(value[first], ".".join(pieces[end:]))
     return None
 
 

@@ -44,6 +44,8 @@ def list_documents(value: object, name: str) -> list[JsonValue]:
     if type(value) is list or type(value) is tuple:
         # Nearly always, and the checks below take longer than fusing short lists.
         return _only_query(value, name) if value and isinstance(value[0], list) else list(value)
+    if hasattr(value, "to_pylist") and not hasattr(value, "columns"):  # an array of Arrow
+        return list(value.to_pylist())
     results = find_results(value, name)
     if results is not None:
         return _only_query(results, name)
@@ -99,14 +101,25 @@ def table_rows(table: Table) -> list[JsonObject]:
         rows = table.to_dicts()
     elif hasattr(table, "iterrows") and not hasattr(table, "compute"):
         frame: Any = table
-        if not {*frame.index.names}.isdisjoint(_ID_KEYS):
-            frame = frame.reset_index()
+        named = [name for name in frame.index.names if name is not None and name not in frame.columns]
+        if named:
+            frame = frame.reset_index(named)
         if not frame.columns.is_unique:
             raise InputError(f"Two columns of the {kind} have the same name; rename one.")
         rows = frame.to_dict("records")
+        if not any(name in _ID_KEYS for name in frame.columns.tolist()) and _has_labels(frame.index):
+            rows = [{"id": label, **row} for label, row in zip(frame.index.tolist(), rows, strict=True)]
     else:
         raise InputError(f"A {kind} cannot be read by rows; pass a DataFrame in memory or a list of dicts.")
     return [clean_row(row) for row in rows]
+
+
+def _has_labels(index: Any) -> bool:
+    """Whether the index of a DataFrame names its rows, as strings or after rows were taken out."""
+    labels = index.tolist()
+    if index.nlevels > 1 or not index.is_unique or labels == list(range(len(labels))):
+        return False
+    return all(isinstance(label, (str, int)) and label != "" for label in labels)
 
 
 def find_results(value: object, name: str) -> list[JsonValue] | None:

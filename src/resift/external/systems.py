@@ -54,6 +54,8 @@ def _record(
         record["score"] = score
     if metadata:
         record["metadata"] = metadata
+    if extra.get("text") == "":
+        del record["text"]
     return record
 
 
@@ -231,13 +233,13 @@ def _read_row(row: Mapping[str, object]) -> JsonObject:
 
 
 def clean_row(row: Mapping[str, object]) -> JsonObject:
-    """Return a row as JSON has it, without the cells that are missing."""
+    """Return a row as JSON has it, without the cells that are missing or binary."""
     return {str(name): _plain_cell(cell) for name, cell in row.items() if not _is_missing(cell)}
 
 
 def _is_missing(cell: object) -> bool:
-    """Whether a cell is None, NaN, NaT or pandas.NA, none of which equals itself."""
-    if cell is None:
+    """Whether a cell is None, binary, or NaN, NaT or pandas.NA, none of which equals itself."""
+    if cell is None or isinstance(cell, (bytes, bytearray, memoryview)):
         return True
     if isinstance(cell, (str, Mapping, list)) or hasattr(cell, "__len__"):
         return False

@@ -291,10 +291,11 @@ class ChromaCollection(SchemalessStore):
         self._source = collection
         self.name = name or f"chroma.{collection.name}"
         self._is_async = inspect.iscoroutinefunction(collection.query)
-        chosen = TableColumns(store=self.name, **{"fields": [DOCUMENT], **columns})
         if columns.get("vector"):
             raise InputError("A Chroma collection has one vector per document; leave vector out.")
         rows, total = ([], 1) if self._is_async else self._sample()
+        has_documents = not rows or any(row.values[DOCUMENT] for row in rows)
+        chosen = TableColumns(store=self.name, **{"fields": [DOCUMENT] if has_documents else None, **columns})
         self._learn_fields(collection.name, chosen, rows, total)
         super().__init__(self.name, chosen, columns, threads=_THREADS, has_vectors=True)
 
@@ -404,7 +405,8 @@ class ChromaCollection(SchemalessStore):
 
     def _explain(self, exc: Exception) -> StoreError:
         kind = type(exc).__name__
-        hint = " Pass embedder= of the model that filled it." if "dimension" in str(exc) else ""
+        unknown = "dimension" in str(exc) or getattr(self, "embedder", None) is None
+        hint = " Pass embedder= of the model that filled it, or mode='text'." if unknown else ""
         return StoreError(f"Chroma collection {self.name!r} failed: {kind}.{hint}", store=self.name)
 
 

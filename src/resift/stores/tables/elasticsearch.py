@@ -15,7 +15,7 @@ from resift.errors import InputError, ResiftError, StoreError, require
 from resift.external.systems import flatten_record
 from resift.stores.backend import ApiKeyOptions, Row
 from resift.stores.base import embed_texts
-from resift.stores.filters import AnyOf, Pattern, Test, list_conditions
+from resift.stores.filters import AnyOf, Pattern, Test
 from resift.stores.tables.table_store import ColumnArguments, ColumnOptions, TableColumns, TableStore
 from resift.types import JsonMapping, JsonObject, JsonValue
 from resift.validation import check_arguments, check_number, option
@@ -251,13 +251,6 @@ class ElasticsearchQuery(TableStore):
         except (KeyError, TypeError, AttributeError, ValueError) as exc:
             raise StoreError(f"{self.index!r} returned no list of hits.", store=self.name) from exc
 
-    def _passes(self, row: Row, tests: Sequence[Test]) -> bool:
-        values = dict(row.values)
-        for condition in list_conditions(tests):
-            if "." in condition.key and condition.key not in values:
-                values[condition.key] = _nested_value(values, condition.key)
-        return super()._passes(Row(values), tests)
-
     def _filter_clauses(self, tests: Sequence[Test]) -> list[JsonObject]:
         return [clause for test in tests if (clause := self._filter_clause(test)) is not None]
 
@@ -396,10 +389,3 @@ def _fill(value: JsonValue, values: JsonMapping) -> JsonValue:
     if isinstance(value, Mapping):
         return {key: _fill(item, values) for key, item in value.items()}
     return [_fill(item, values) for item in value] if isinstance(value, (list, tuple)) else value
-
-
-def _nested_value(record: JsonMapping, key: str) -> JsonValue:
-    value: JsonValue = record
-    for part in key.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return value

@@ -248,7 +248,8 @@ def _read_columns(connection: sqlite3.Connection, table: str) -> tuple[dict[str,
             kind = "bool"
         elif "BLOB" in declared.upper():
             kind = "binary"
-        found[name] = Column(kind, f"{quote_name(table)}.{quote_name(name)}")
+        is_text = not declared or any(part in declared.upper() for part in ("CHAR", "CLOB", "TEXT"))
+        found[name] = Column(kind, f"{quote_name(table)}.{quote_name(name)}", may_be_text=is_text)
     keys = sorted((pk, name) for name, _, pk, _ in rows if pk)
     return found, [name for _, name in keys]
 

@@ -154,7 +154,7 @@ def _lance_column(field: Any) -> Column:
     if vector is not None:
         return Column("vector", "", int(vector[1]))
     kind: ColumnKind = "other"
-    if declared in ("string", "large_string", "string_view"):
+    if declared in ("string", "large_string", "string_view") or "dictionary<values=string" in declared:
         kind = "text"
     elif re.fullmatch(r"u?int\d+|float|double|halffloat", declared):
         kind = "number"
@@ -164,8 +164,10 @@ def _lance_column(field: Any) -> Column:
         kind = "binary"
     if re.search(r"[`.\0]", field.name) and kind != "binary":  # cannot be quoted, so it is filtered here
         kind = "other"
-    if "int" in declared:  # compared with any number
+    if kind == "number" and "int" in declared:  # compared with any number
         return Column(kind, f"CAST(`{field.name}` AS DOUBLE)")
+    if kind == "text" and "dictionary" in declared:
+        return Column(kind, f"CAST(`{field.name}` AS STRING)")
     return Column(kind, f"`{field.name}`")
 
 

@@ -116,7 +116,8 @@ class PostgresTable(PostgresBackend, SQLTable):
             listed = connection.execute(
                 "SELECT CASE WHEN schemaname = 'public' THEN name ELSE schemaname || '.' || name END FROM ("
                 "SELECT schemaname, tablename AS name FROM pg_catalog.pg_tables UNION "
-                "SELECT schemaname, viewname FROM pg_catalog.pg_views) AS t "
+                "SELECT schemaname, viewname FROM pg_catalog.pg_views UNION "
+                "SELECT schemaname, matviewname FROM pg_catalog.pg_matviews) AS t "
                 "WHERE schemaname NOT IN ('pg_catalog', 'information_schema') ORDER BY 1"
             ).fetchall()
             names = [row[0] for row in listed]
@@ -178,6 +179,14 @@ class PostgresTable(PostgresBackend, SQLTable):
         ).fetchall()
         return {row[0] for row in rows}
 
+    def _select_sql(self, names: Sequence[str], prefix: str = "") -> str:
+        # As text, char(n) has no padding.
+        expressions = [self.column_types[name].expression for name in names]
+        return ", ".join(
+            expression if expression.endswith("::text") else self.dialect.quote(name)
+            for name, expression in zip(names, expressions, strict=True)
+        )
+
     def _has_text_index(self) -> bool:
         return True  # without a tsvector column, PostgreSQL analyzes the text during the search
 
@@ -210,15 +219,21 @@ class PostgresTable(PostgresBackend, SQLTable):
         rows = await self._job(job)
         return [Row(dict(zip(names, row[:-1], strict=True)), float(row[-1])) for row in rows]
 
-    def _document_sql(self) -> tuple[str, list[str]]:
+    def _document_sql(self) -> tuple[str, list[Any]]:
         """Return the tsvector to search, and the values of its placeholders."""
         if self.tsvector is not None:
             return quote_for_psycopg(self.tsvector), []
-        parts = [
-            f"setweight(to_tsvector(%s::regconfig, coalesce({quote_for_psycopg(name)}::text, '')), '{label}')"
-            for name, label in self._labels().items()
-        ]
-        return "(" + " || ".join(parts) + ")", [self._configuration] * len(parts)
+        parts: list[str] = []
+        values: list[Any] = []
+        for name, label in self._labels().items():
+            text = f"{quote_for_psycopg(name)}::text"
+            values.append(self._configuration)
+            if name not in self.column_types:  # a path inside a column of JSON
+                column, *path = name.split(".")
+                text = f"to_jsonb({quote_for_psycopg(column)}) #>> %s"
+                values.append(path)
+            parts.append(f"setweight(to_tsvector(%s::regconfig, coalesce({text}, '')), '{label}')")
+        return "(" + " || ".join(parts) + ")", values
 
     def _labels(self) -> dict[str, str]:
         """Return field -> label: the heaviest weight is A, and D is for all from the fourth on."""
@@ -266,7 +281,7 @@ def _make_column(name: str, kind: str, category: str, modifier: int) -> Column:
     quoted = quote_for_psycopg(name)
     if kind in ("vector", "halfvec"):
         return Column("vector", f"{quoted}::{kind}", max(0, modifier))
-    if kind == "uuid" or category == "E":
+    if kind in ("uuid", "bpchar") or category == "E":
         return Column("text", f"{quoted}::text")
     found: ColumnKind = "other"
     if category == "S":

@@ -19,11 +19,20 @@ _MAX_INT = 2**63 - 1
 
 
 class Column(NamedTuple):
-    """A column: its kind, the quoted expression for filters, and the length of its vectors."""
+    """A column: its kind, the quoted expression for filters, and the length of its vectors.
+
+    SQLite stores any value in any column; `may_be_text` is False for one declared as something else.
+    """
 
     kind: ColumnKind
     expression: str
     dimension: int = 0
+    may_be_text: bool = True
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is declared as text, or may have any values."""
+        return self.kind == "text" or (self.kind == "any" and self.may_be_text)
 
 
 class Clause(NamedTuple):
@@ -156,9 +165,7 @@ class TypedTable(TableStore):
         self.table = table
         self.column_types = found
         columns.check(table, found)
-        columns.choose_fields(
-            table, [name for name, column in found.items() if column.kind in ("text", "any")]
-        )
+        columns.choose_fields(table, [name for name, column in found.items() if column.is_text])
         columns.choose_id(table, found, primary_key)
         vectors = [name for name, column in found.items() if column.kind == "vector"]
         if columns.vector is None and arguments.get("embedder") is not None and len(vectors) == 1:
@@ -180,7 +187,8 @@ class TypedTable(TableStore):
     def _selected_for(self, tests: Sequence[Test]) -> list[str]:
         """Return the columns to read: those of hits, and those that the tests need."""
         keys = [condition.key for condition in list_conditions(tests)]
-        return list(dict.fromkeys([*self._selected, *(key for key in keys if key in self.column_types)]))
+        keys = [key if key in self.column_types else key.partition(".")[0] for key in keys]
+        return list(dict.fromkeys([*self._selected, *keys]))
 
     def _filter_columns(self) -> list[str]:
         return list(self.column_types)

@@ -21,6 +21,7 @@ from resift.external.records import (
     TITLE_NAMES,
     LabeledFields,
     check_fields,
+    lookup,
     read_flat_text,
 )
 from resift.external.systems import clean_row
@@ -130,11 +131,12 @@ class TableColumns:
             return
         by_name = {name.casefold(): name for name in reversed(text_columns)}
         chosen = [by_name[name] for name in _KNOWN_NAMES if name in by_name]
-        if not chosen:
-            shown = ", ".join(text_columns) or "none"
+        ignored = [name for name in text_columns if name not in (*chosen, *self.id, *ID_KEYS)]
+        if not chosen or (ignored and all(name.casefold() in TITLE_NAMES for name in chosen)):
+            subject = f"Only {', '.join(chosen)}" if chosen else "No text column"
             raise InputError(
-                f"No text column of {table!r} has a known name, such as title or body. Name those to search "
-                f"with fields=. Text columns: {shown}."
+                f"{subject} of {table!r} has a known name, such as title or body. Name the columns to search "
+                f"with fields=. Text columns: {', '.join(text_columns) or 'none'}."
             )
         self.fields = LabeledFields(chosen)
         self.weights = dict.fromkeys(chosen, 1.0)
@@ -157,7 +159,8 @@ class TableColumns:
             {name: cell for name, cell in row.values.items() if not isinstance(cell, (bytes, memoryview))}
         )
         try:
-            id = ":".join(str(row.values[name]) for name in self.id if row.values[name] is not None)
+            values = row.values if self.id[0] in row.values else flatten_metadata(row.values)
+            id = ":".join(str(values[name]) for name in self.id if values[name] is not None)
         except KeyError as exc:
             raise StoreError(
                 f"A document of {self.store!r} has no field {exc.args[0]!r}, which id= names.",
@@ -285,12 +288,16 @@ class TableStore(BackendStore):
         return self.columns.make_hit(row, source)
 
     def _passes(self, row: Row, tests: Sequence[Test]) -> bool:
-        return passes_all(flatten_metadata(clean_row(row.values)), tests)
+        values = flatten_metadata(clean_row(row.values))
+        for condition in list_conditions(tests):
+            if "." in condition.key and condition.key not in values:
+                values[condition.key] = lookup(values, condition.key)
+        return passes_all(values, tests)
 
     def _check_filter(self, conditions: Sequence[Condition]) -> None:
         known = self._filter_columns()
         for condition in conditions:
-            if known and condition.key not in known:
+            if known and condition.key not in known and condition.key.partition(".")[0] not in known:
                 message = missing_column(
                     self.table, condition.key, known, argument="where", what=self.column_word
                 )
