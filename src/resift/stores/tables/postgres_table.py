@@ -219,12 +219,12 @@ class PostgresTable(PostgresBackend, SQLTable):
         rows = await self._job(job)
         return [Row(dict(zip(names, row[:-1], strict=True)), float(row[-1])) for row in rows]
 
-    def _document_sql(self) -> tuple[str, list[Any]]:
+    def _document_sql(self) -> tuple[str, list[object]]:
         """Return the tsvector to search, and the values of its placeholders."""
         if self.tsvector is not None:
             return quote_for_psycopg(self.tsvector), []
         parts: list[str] = []
-        values: list[Any] = []
+        values: list[object] = []
         for name, label in self._labels().items():
             text = f"{quote_for_psycopg(name)}::text"
             values.append(self._configuration)
