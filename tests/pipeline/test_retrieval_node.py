@@ -478,7 +478,7 @@ def test_stores_that_cannot_work_are_refused_at_once(stores, message):
 
 @pytest.mark.parametrize("k", [-1, True, 1.5, "3"])
 def test_a_wrong_k_is_refused(k):
-    """k must be a whole number ≥ 0."""
+    """k must be an integer ≥ 0."""
     with pytest.raises(InputError, match="k is"):
         RetrievalNode([Answers("a")], k=k)
 

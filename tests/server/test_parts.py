@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections import Counter
+from unittest.mock import MagicMock
 
 import pytest
 from hypothesis import given
@@ -365,3 +366,41 @@ def test_the_running_score(tmp_path):
     assert score.difference.mean == pytest.approx(0.0)
     low, high = score.difference.interval
     assert low < 0 < high
+
+
+class FakeTransport:
+    """Remembers whether the server closed the connection."""
+
+    closed = False
+
+    def is_closing(self):
+        return self.closed
+
+    def write(self, data):
+        pass
+
+    def close(self):
+        self.closed = True
+
+    abort = close
+
+
+@pytest.mark.parametrize(("body", "closed"), [(b"abcd", False), (b"ab", True)])
+def test_the_connection_of_a_refused_request_stays_open_once_its_body_is_there(monkeypatch, body, closed):
+    """A body that comes after the refusal is skipped; one that stops coming ends the connection."""
+    from resift.server import connections
+
+    monkeypatch.setattr(connections, "AutoHTTPProtocol", MagicMock())
+
+    async def run():
+        limits = Limits(stall_timeout_s=0.05, body_timeout_s=0.1)
+        connection, transport = connections.LimitedConnection.with_limits(limits)(), FakeTransport()
+        connection.connection_made(transport)
+        connection.data_received(b"POST / HTTP/1.1\r\ncontent-length: 4\r\n\r\n")
+        connection.request_started(has_body=True, body_bytes=4)
+        connection.response_sent()
+        connection.data_received(body)
+        await asyncio.sleep(0.2)
+        return transport.closed
+
+    assert asyncio.run(run()) is closed

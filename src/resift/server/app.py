@@ -40,6 +40,7 @@ from resift.validation import check_arguments
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
+    from starlette.middleware import Middleware
     from starlette.routing import Mount
 
 Lifespan = Callable[[object], AbstractAsyncContextManager[object]]
@@ -65,8 +66,6 @@ def serve_app(
     """
     require("starlette", extra="server")
     from starlette.applications import Starlette
-    from starlette.middleware import Middleware
-    from starlette.middleware.cors import CORSMiddleware
     from starlette.routing import Mount, Route
 
     server = ServerState(options or ServerOptions(), scorer=scorer, embedder=embedder, pipeline=pipeline)
@@ -85,27 +84,6 @@ def serve_app(
     for path, mounted in (mounts or {}).items():
         mount = Mount(path, app=mounted)
         routes += [Route(path, endpoint=_MountRoot(mount)), mount]
-    middleware = [Middleware(RequestLogMiddleware, server=server)]
-    if server.options.cors_origins:
-        middleware.append(
-            Middleware(
-                CORSMiddleware,
-                allow_origins=list(server.options.cors_origins),
-                allow_methods=["GET", "POST"],
-                allow_headers=["authorization", "content-type", "x-resift-deadline-ms", "x-request-id"],
-                expose_headers=[
-                    "x-request-id", "x-resift-tier", "x-resift-degraded", "x-resift-note", "retry-after",
-                ],
-            )
-        )  # fmt: skip
-    middleware.append(
-        Middleware(
-            AccessMiddleware,
-            keys=server.keys,
-            allowed_hosts=server.options.allowed_hosts,
-            origins=server.options.cors_origins,
-        )
-    )
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -117,12 +95,34 @@ def serve_app(
             await server.before_accepting()
             yield
 
-    app = Starlette(routes=routes, middleware=middleware, lifespan=lifespan)
+    app = Starlette(routes=routes, middleware=_list_middleware(server), lifespan=lifespan)
     app.router.redirect_slashes = False
     # Mounts come first; the table answers the rest, also what does not exist.
     app.router.default = table
     app.state.server = app.state.serving = server
     return app
+
+
+def _list_middleware(server: ServerState) -> list[Middleware]:
+    """Return what every request passes: log, CORS if configured, keys."""
+    from starlette.middleware import Middleware
+    from starlette.middleware.cors import CORSMiddleware
+
+    hosts, origins = server.options.allowed_hosts, list(server.options.cors_origins)
+    cors = Middleware(
+        CORSMiddleware,
+        allow_origins=origins,
+        allow_methods=["GET", "POST"],
+        allow_headers=["authorization", "content-type", "x-resift-deadline-ms", "x-request-id"],
+        expose_headers=[
+            "x-request-id", "x-resift-tier", "x-resift-degraded", "x-resift-note", "retry-after",
+        ],
+    )  # fmt: skip
+    return [
+        Middleware(RequestLogMiddleware, server=server),
+        *([cors] if origins else []),
+        Middleware(AccessMiddleware, keys=server.keys, allowed_hosts=hosts, origins=origins),
+    ]
 
 
 class RequestLogMiddleware:

@@ -185,7 +185,7 @@ class Request:
         written = self.headers.get(DEADLINE_HEADER)
         if written is not None:
             if not _MILLISECONDS.fullmatch(written):
-                raise RequestFailed("invalid", f"{DEADLINE_HEADER} must be a whole number of milliseconds")
+                raise RequestFailed("invalid", f"{DEADLINE_HEADER} must be an integer, in milliseconds")
             self.deadline_ms = int(written)
         # A small compressed body can unpack to gigabytes, and no rerank client sends one.
         if self.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):

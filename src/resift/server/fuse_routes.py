@@ -14,9 +14,9 @@ from resift.ranking.fusion.methods import METHODS, fuse
 from resift.ranking.fusion.score_based import NORMALIZATIONS
 from resift.server.endpoint import Request, Response, encode_json
 from resift.server.openapi import Operation
+from resift.server.ranking_answer import RankingAnswer, draw_rank_flow, ranking_data
 from resift.server.request_errors import RequestFailed
 from resift.server.schema import DocumentId, Fraction, RequestReader, parse_json
-from resift.server.search_routes import RankingAnswer, draw_rank_flow, ranking_data
 from resift.server.state import ServerState
 from resift.types import JsonObject, JsonValue, Ranking
 

@@ -185,7 +185,7 @@ def limit_type(hint: object, limits: Limits) -> object:  # noqa: PLR0911 - one c
 
 _EXPECTED = {
     "StrType": "a string",
-    "IntType": "a whole number",
+    "IntType": "an integer",
     "FloatType": "a number",
     "BoolType": "true or false",
     "ListType": "a list",

@@ -17,8 +17,7 @@ from resift.agent.multi_doc import MultiDocSynthesizer, answer_from_ranking, cle
 from resift.agent.writers import ExtractiveWriter
 from resift.deadline import Deadline
 from resift.errors import InputError
-from resift.explain.flow import Flow, find_move, hit_body, hit_location, hit_title, make_layout, read_flow
-from resift.explain.svg import NARROW, WIDE, picture
+from resift.explain.flow import hit_body, hit_title
 from resift.external.candidates import read_hits
 from resift.ingest.indexing import open_index
 from resift.pipeline.defaults import FETCH, views
@@ -39,12 +38,12 @@ from resift.rerankers.semantic_bm25 import SemanticBM25Reranker
 from resift.server.admission import count_pairs, count_windows
 from resift.server.endpoint import Outcome, Request, Response, encode_json, run_in_own_loop
 from resift.server.openapi import Operation
+from resift.server.ranking_answer import RankingAnswer, ranking_data
 from resift.server.request_errors import RequestFailed
 from resift.server.schema import DocumentId, Fraction, Milliseconds, NonEmpty, NotBlank, RequestReader
 from resift.server.state import ServerState
 from resift.stores.memory import MemoryStore
 from resift.stores.sqlite import SQLiteStore
-from resift.text.snippets import Snippet, snippet
 from resift.types import Hit, JsonObject, Ranking
 from resift.validation import NOT_BLANK
 
@@ -65,8 +64,6 @@ INDEX_BATCH = 100
 EMBEDDING_SHARE = 0.6
 """Part of the time before a deadline that embedding the documents of a request may take."""
 
-FLOW_HITS = 10
-SNIPPET_CHARS = 260
 SAMPLED_DOCUMENTS = 60
 """Documents whose titles and metadata describe an index in the playground."""
 
@@ -153,65 +150,6 @@ class AskRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     documents: Documents | None = None
     deadline_ms: Milliseconds | None = None
     explain: bool | None = None
-
-
-class RankedHit(Struct, kw_only=True):
-    """A hit of an answer; with `explain` it has every field of `Hit.to_dict`."""
-
-    id: str
-    text: str
-    score: float | None
-    source: str
-    metadata: JsonObject
-    relevance: Fraction | UnsetType = UNSET
-
-
-class StagePosition(Struct):
-    """Rank and score of a hit after one stage."""
-
-    stage: str
-    rank: int
-    score: float | None
-
-
-class HitCard(Struct):
-    """A hit as people see it: title, location, best part of the text, and what moved it.
-
-    The snippet is in parts: text, and whether it is a match.
-    """
-
-    title: str
-    location: str
-    snippet: list[tuple[str, bool]]
-    move: str
-    kind: str
-    reason: str
-    stages: list[StagePosition]
-
-
-class RankingAnswer(Struct, kw_only=True, omit_defaults=True):
-    """A ranking as plain data.
-
-    `cards`, `why`, `flow`, `cut` and `trace` come with `explain`; `report` is an HTML page.
-    """
-
-    hits: list[RankedHit]
-    degraded: bool
-    reason: str | None
-    tier: str | None
-    unscored: list[str]
-    failures: dict[str, str]
-    timings: dict[str, float]
-    query: str = ""
-    warnings: list[str] = []
-    cards: list[HitCard] = []
-    why: dict[str, str] = {}
-    flow: dict[str, str] = {}
-    report: str = ""
-    cut: list[RankedHit] = []
-    trace: list[JsonObject] = []
-    passages: list[JsonObject] = []
-    context: JsonObject = {}
 
 
 class AskAnswer(Struct, kw_only=True):
@@ -341,7 +279,9 @@ class SearchService:
         async with request.admit(pairs, len(texts), deadline):
             if body.documents is None:
                 pipeline = await self._pipeline(settings)
-                return await _search_pipeline(pipeline, body, deadline), pipeline
+                return await pipeline.search(
+                    body.query, k=body.k, where=body.where, deadline_s=deadline.timeout_s
+                ), pipeline
             # Documents are analyzed in Python, for seconds if they are many. A late answer is an empty one.
             documents = body.documents
             work = run_in_own_loop(lambda: self._search_documents(settings, documents, body, deadline))
@@ -361,7 +301,7 @@ class SearchService:
     ) -> tuple[Ranking, Pipeline]:
         stores, late = await self._index_documents(documents, deadline)
         pipeline = self._make_pipeline(settings or SearchSettings(), stores)
-        ranking = await _search_pipeline(pipeline, body, deadline)
+        ranking = await pipeline.search(body.query, k=body.k, where=body.where, deadline_s=deadline.timeout_s)
         if late:
             reason = "; ".join(filter(None, (late, ranking.reason)))
             ranking = replace(ranking, degraded=True, reason=reason)
@@ -487,10 +427,6 @@ class SearchService:
         return stores, ""
 
 
-async def _search_pipeline(pipeline: Pipeline, body: SearchRequest, deadline: Deadline) -> Ranking:
-    return await pipeline.search(body.query, k=body.k, where=body.where, deadline_s=deadline.timeout_s)
-
-
 def _make_fuser(method: str) -> Reranker:
     if method == "weighted":
         return WeightedReranker()
@@ -532,63 +468,6 @@ async def _read_context(ranking: Ranking, wanted: ContextRequest, deadline: Dead
         deadline_s=None if deadline.timeout_s is None else max(deadline.timeout_s, 0.001),
     )
     return context.to_dict()
-
-
-_SHOWN_FIELDS = ("id", "text", "score", "source", "metadata")
-
-
-def ranking_data(ranking: Ranking, *, query: str, explain: bool) -> JsonObject:
-    """Return a ranking as plain data; with `explain`, the trace, the reasons and the rank flow too."""
-    data = ranking.to_dict(timings=True)
-    if explain:
-        flow = read_flow(ranking, query=query)
-        return {**data, "cards": hit_cards(flow), "why": ranking.why_all(), "flow": draw_rank_flow(flow)}
-    data["hits"] = [{name: hit[name] for name in _SHOWN_FIELDS} for hit in data["hits"]]
-    hidden = ("cut", "trace", "query")
-    return {name: value for name, value in data.items() if name not in hidden}
-
-
-def hit_cards(flow: Flow) -> list[HitCard]:
-    """Return the hits as people see them, in order."""
-    cards = []
-    for path in flow.kept:
-        part, move = snippet(hit_body(path.hit), flow.query, length=SNIPPET_CHARS), find_move(path, flow)
-        stages = [
-            StagePosition(" · ".join(filter(None, (column.label, column.by))), place.rank, place.score)
-            for column in flow.columns
-            if (place := path.places.get(column.key)) is not None
-        ]
-        cards.append(
-            HitCard(
-                title=hit_title(path.hit),
-                location=hit_location(path.hit),
-                snippet=_snippet_parts(part),
-                move=move.sign,
-                kind=move.kind,
-                reason=move.reason,
-                stages=stages,
-            )
-        )
-    return cards
-
-
-def _snippet_parts(part: Snippet) -> list[tuple[str, bool]]:
-    parts, done = [], 0
-    for start, end in part.matches:
-        parts += [(part.text[done:start], False), (part.text[start:end], True)]
-        done = end
-    return [piece for piece in (*parts, (part.text[done:], False)) if piece[0]]
-
-
-def draw_rank_flow(flow: Flow) -> dict[str, str]:
-    """Return the rank flow as SVG for a wide and a narrow screen; the playground has its style sheet."""
-    layout = make_layout(flow, top=FLOW_HITS)
-    if not layout.lines:
-        return {}
-    return {
-        "wide": picture(flow, layout, frame=WIDE, kind="wide", links=True),
-        "narrow": picture(flow, layout, frame=NARROW, kind="narrow", links=True),
-    }
 
 
 @dataclass
