@@ -97,7 +97,7 @@ def table(result: Mapping[str, Any]) -> str:
     rows = ["| attack | tried | did not hold | figures |", "|---|---:|---:|---|"]
     for name, row in result["attacks"].items():
         note = row["absent"] or "; ".join(
-            f"{key.replace('_', ' ')} {value}"
+            f"{key.replace('_', ' ')} {round(value, 2) if isinstance(value, float) else value}"
             for key, value in row["figures"].items()
             if not isinstance(value, dict)
         )
