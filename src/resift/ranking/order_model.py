@@ -55,7 +55,7 @@ _FACT_NAMES = {
     CODE_AGREEMENT: "agreement of the lists about code", LIST_AGREEMENT: "agreement of the lists",
 }  # fmt: skip
 
-MAX_CHARACTERS = 600  # read per text: enough to tell prose from code, and one language from another
+MAX_CHARACTERS = 450  # read per text: enough to tell prose from code, and one language from another
 MIN_WORDS = 30  # in all texts together; fewer say nothing about their kind
 _MIN_LETTERS = 4  # of a query, to decide its script
 _CODE_SIGNS = ("_", "=", ";", "{", "}", "()", "::", "->")
