@@ -23,6 +23,7 @@ from resift.types import (
     make_record,
     with_scores,
 )
+from resift.types.trace import LazyParts
 from resift.validation import accept_aliases, check_options, option
 
 STAGE = "blend"
@@ -252,19 +253,23 @@ def _blend_scores(
     # The old position comes last: hits that are equal in everything else keep their order.
     rows = sorted(zip([-value for value in totals], ids, range(len(hits)), strict=True))
     kept = with_scores([hits[i] for _, _, i in rows], [-negative for negative, _, _ in rows])
-    fused = known.first_stage_parts() or {
-        "first stage": dict(zip(ids, known.first_stage_values(), strict=True))
-    }
-    parts = {
-        name: {id: first_weight * value for id, value in column.items()} for name, column in fused.items()
-    }
     unscored = [id for id, provider in zip(ids, providers, strict=True) if provider is None]
-    for name in dict.fromkeys(provider for provider in providers if provider is not None):
-        scored = [(i, id) for i, id in enumerate(ids) if providers[i] == name]
-        parts[name] = {id: weight * boosts[i] for i, id in scored}
-    if any(moves):
-        parts["neighbors"] = {id: move for id, move in zip(ids, moves, strict=True) if move}
-    return kept, _Parts(parts, unscored)
+
+    def parts() -> dict[str, dict[str, float]]:
+        fused = known.first_stage_parts() or {
+            "first stage": dict(zip(ids, known.first_stage_values(), strict=True))
+        }
+        columns = {
+            name: {id: first_weight * value for id, value in column.items()} for name, column in fused.items()
+        }
+        for name in dict.fromkeys(provider for provider in providers if provider is not None):
+            scored = [(i, id) for i, id in enumerate(ids) if providers[i] == name]
+            columns[name] = {id: weight * boosts[i] for i, id in scored}
+        if any(moves):
+            columns["neighbors"] = {id: move for id, move in zip(ids, moves, strict=True) if move}
+        return columns
+
+    return kept, _Parts(LazyParts(parts), unscored)
 
 
 def _one_side(hits: Sequence[Hit], known: Evidence, *, reranker: bool) -> tuple[list[Hit], _Parts]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 
@@ -237,6 +237,42 @@ def _with_last_rank(step: Step, before: Sequence[Step]) -> Step:
     if last is None and len(before) == 1:
         last = before[0]
     return step if last is None else replace(step, rank=last.rank)
+
+
+class LazyParts(Mapping[str, Mapping[str, float]]):
+    """Parts of scores that are computed at their first use: few searches are explained."""
+
+    __slots__ = ("_compute", "_parts")
+
+    def __init__(self, compute: Callable[[], Mapping[str, Mapping[str, float]]]) -> None:
+        self._compute: Callable[[], Mapping[str, Mapping[str, float]]] | None = compute
+        self._parts: Mapping[str, Mapping[str, float]] = {}
+
+    def _read(self) -> Mapping[str, Mapping[str, float]]:
+        compute = self._compute
+        if compute is not None:
+            self._parts = compute()
+            self._compute = None  # afterwards, because another thread may read at the same time
+        return self._parts
+
+    def items(self) -> ItemsView[str, Mapping[str, float]]:
+        """Return the columns with their names."""
+        return self._read().items()
+
+    def __getitem__(self, name: str) -> Mapping[str, float]:
+        return self._read()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read())
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+    def __repr__(self) -> str:
+        return repr(self._read())
+
+    def __reduce__(self) -> tuple[type, tuple[Mapping[str, Mapping[str, float]]]]:
+        return dict, (self._read(),)
 
 
 class FusedHits(list[Hit]):

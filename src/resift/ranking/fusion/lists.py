@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import fsum
 from typing import Literal, NamedTuple, TypedDict, TypeVar, cast
 
 from resift.errors import InputError, InvalidHitError, did_you_mean
 from resift.types import FusedHits, Hit, StageKind, StageRecord, cut_record, with_scores
 from resift.types.hit import any_without_text
+from resift.types.trace import LazyParts
 from resift.validation import check_k, check_list, check_number
 
 Identity = Literal["id", "content", "id-source"] | Callable[[Hit], str]
@@ -239,7 +241,7 @@ def fuse_values(
         name=name,
         ids=tuple(keys) if by_id else tuple([hit.id for hit in hits]),
         scores=tuple(map(totals.__getitem__, keys)),
-        parts=Contributions(lists, labels, values, None if by_id else firsts),
+        parts=LazyParts(partial(_contributions, lists, labels, values, None if by_id else firsts)),
         notes=_duplicate_notes(lists, labels, firsts) if any(ranked.duplicates for ranked in lists) else {},
         merged=merged,
         weights=weights or {},
@@ -292,53 +294,18 @@ def _add_up(lists: Sequence[RankedList], values: Sequence[Sequence[float]], tota
     return totals
 
 
-class Contributions(Mapping[str, Mapping[str, float]]):
-    """List -> id -> the value that the list added. Made at its first use: few searches are explained.
-
-    `firsts` translates keys that are not ids.
-    """
-
-    def __init__(
-        self,
-        lists: Sequence[RankedList],
-        labels: Sequence[str],
-        values: Sequence[Sequence[float]],
-        firsts: Mapping[str, Hit] | None,
-    ) -> None:
-        self._source = lists, labels, values, firsts
-        self._parts: dict[str, dict[str, float]] | None = None
-
-    def _read(self) -> dict[str, dict[str, float]]:
-        if self._parts is None:
-            lists, labels, values, firsts = self._source
-            ids = [
-                ranked.hits if firsts is None else [firsts[key].id for key in ranked.hits] for ranked in lists
-            ]
-            self._parts = {
-                label: dict(zip(keys, column, strict=True))
-                for label, keys, column in zip(labels, ids, values, strict=True)
-            }
-            self._source = (), (), (), None
-        return self._parts
-
-    def items(self) -> ItemsView[str, Mapping[str, float]]:
-        """Return the columns with their labels."""
-        return self._read().items()
-
-    def __getitem__(self, label: str) -> Mapping[str, float]:
-        return self._read()[label]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._read())
-
-    def __len__(self) -> int:
-        return len(self._source[1]) if self._parts is None else len(self._parts)
-
-    def __repr__(self) -> str:
-        return repr(self._read())
-
-    def __reduce__(self) -> tuple[type, tuple[dict[str, dict[str, float]]]]:
-        return dict, (self._read(),)
+def _contributions(
+    lists: Sequence[RankedList],
+    labels: Sequence[str],
+    values: Sequence[Sequence[float]],
+    firsts: Mapping[str, Hit] | None,
+) -> dict[str, dict[str, float]]:
+    """Return list -> id -> the value that the list added; `firsts` translates keys that are not ids."""
+    ids = [ranked.hits if firsts is None else [firsts[key].id for key in ranked.hits] for ranked in lists]
+    return {
+        label: dict(zip(keys, column, strict=True))
+        for label, keys, column in zip(labels, ids, values, strict=True)
+    }
 
 
 def _duplicate_notes(
