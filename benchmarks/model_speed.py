@@ -27,7 +27,7 @@ from benchmarks.model_parity import WORDS, save, shapes
 from resift.models.engine import usable_cores
 from resift.models.hf_folder import read_model_folder
 from resift.models.packed_weights import pack_network
-from resift.models.transformer_session import TransformerSession
+from resift.models.safetensors_model import TransformerSession
 from resift.native.library import native_kernel
 
 NAMES = (

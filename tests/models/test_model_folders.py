@@ -8,13 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from resift.errors import ModelFileError
+from resift.models.embedder import Embedder
 from resift.models.hf_folder import read_model_folder
+from resift.models.local_models import allow_local
 from resift.models.lock_file import read_lock
 from resift.models.packed_weights import pack_network
 from resift.models.pinning import add_model
-from resift.models.transformer_session import TransformerSession
+from resift.models.registry import disallow_local
+from resift.models.safetensors_model import TransformerSession
 from resift.native.library import native_kernel
 from tests.models.model_folders import module_folder, network_folder, static_folder
 
@@ -192,3 +196,49 @@ def test_damaged_lock_files_are_refused(tmp_path, data):
     (tmp_path / "models.lock").write_bytes(data)
     with pytest.raises(ModelFileError):
         read_lock(tmp_path / "models.lock")
+
+
+def test_a_static_embedder_counts_no_special_tokens_and_maps_shared_rows(tmp_path: Path):
+    """model2vec averages the words alone and leaves out unknown ones; rows may be shared and weighted."""
+    folder = static_folder(tmp_path / "static", width=16)
+    table = load_file(folder / "model.safetensors")["embeddings"]
+    table[:] = np.random.default_rng(3).standard_normal(table.shape)
+    mapping = np.arange(len(table), dtype=np.int64)[::-1].copy()
+    weights = np.linspace(0.5, 2, len(table), dtype=np.float32)
+    save_file({"embeddings": table, "mapping": mapping, "weights": weights}, folder / "model.safetensors")
+    allow_local(folder, id="mine/static")
+    try:
+        vector = Embedder("mine/static").embed_sync(["water zzzz boils"], kind="document")[0]
+        empty = Embedder("mine/static").embed_sync(["zzzz"], kind="document")[0]
+    finally:
+        disallow_local("mine/static")
+    vocabulary = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
+    ids = [vocabulary["water"], vocabulary["boils"]]
+    expected = (table[mapping[ids]] * weights[ids, None]).mean(axis=0)
+    np.testing.assert_allclose(vector, expected / np.linalg.norm(expected), atol=1e-6)
+    assert not empty.any()
+
+
+@pytest.mark.parametrize(
+    ("config", "types"),
+    [
+        ({"model_input_names": ["input_ids", "attention_mask"]}, False),
+        ({"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}, True),
+        ({"tokenizer_class": "TokenizersBackend"}, False),
+        ({"tokenizer_class": "BertTokenizer"}, True),
+    ],
+)
+def test_token_types_follow_the_tokenizer_config(tmp_path: Path, config: dict[str, object], types: bool):
+    folder = network_folder(tmp_path / "model")
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    assert read_model_folder(folder).description.token_types is types
+
+
+def test_lower_case_that_the_tokenizer_does_not_do_is_refused(tmp_path: Path):
+    folder = network_folder(tmp_path / "model")
+    (folder / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
+    read_model_folder(folder)  # its tokenizer lowers the case
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps({**tokenizer, "normalizer": None}))
+    with pytest.raises(ModelFileError, match="upper case"):
+        read_model_folder(folder)

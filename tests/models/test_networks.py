@@ -14,9 +14,9 @@ from safetensors.numpy import load_file
 from resift.errors import ModelFileError
 from resift.models.architectures import build_network
 from resift.models.architectures.tensors import Config, Tensors
-from resift.models.network import Network
+from resift.models.network import Dense, Network, NetworkLayer, Norm
 from resift.models.packed_weights import load_packed, pack_network, save_packed
-from resift.models.transformer_session import TransformerSession
+from resift.models.safetensors_model import TransformerSession
 from resift.native.library import usable_kernels
 
 FOLDER = Path(__file__).parent / "networks"
@@ -73,6 +73,83 @@ def test_every_kernel_returns_the_same_bits(name: str, precision: str):
         session = TransformerSession(pack_network(read_network(name), kernel, precision), kernel)
         outputs.append([session.run(row["ids"], row["types"]).tobytes() for row in rows(name)])
     assert all(output == outputs[0] for output in outputs)
+
+
+def random_network(*, hidden: int, heads: int, ffn: int, rotary: bool, layers: int = 2) -> Network:
+    """Return a network of unusual sizes; its widest layers are int8."""
+    rng = np.random.default_rng(7)
+
+    def dense(outputs: int, inputs: int) -> Dense:
+        weight = rng.standard_normal((outputs, inputs)) / np.sqrt(inputs)
+        return Dense(weight.astype(np.float32), rng.standard_normal(outputs).astype(np.float32) * 0.1)
+
+    def norm() -> Norm:
+        return Norm(rng.uniform(0.5, 1.5, hidden).astype(np.float32), None)
+
+    blocks = [
+        NetworkLayer(
+            qkv=dense(3 * hidden, hidden),
+            attention_output=dense(hidden, hidden),
+            ffn_up=dense(2 * ffn if rotary else ffn, hidden),
+            ffn_down=dense(hidden, ffn),
+            attention_norm=norm(),
+            ffn_norm=norm(),
+            rope_theta=10_000.0 if rotary else None,
+        )
+        for _ in range(layers)
+    ]
+    word = rng.standard_normal((60, hidden)).astype(np.float32)
+    return Network(
+        hidden=hidden, heads=heads, ffn=ffn, positions=80, word=word, layers=blocks, embedding_norm=norm(),
+        pre_norm=rotary, gated=rotary, pooling="none",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("rotary", [False, True])
+@pytest.mark.parametrize(("hidden", "heads", "ffn"), [(140, 7, 301), (192, 4, 130)])
+def test_unusual_widths_have_the_same_bits_in_int8_and_stay_close(
+    rotary: bool, hidden: int, heads: int, ffn: int
+):
+    network = random_network(hidden=hidden, heads=heads, ffn=ffn, rotary=rotary)
+    ids = [5 + i % 50 for i in range(70)]
+    packed = [pack_network(network, kernel, "int8") for kernel in KERNELS]
+    outputs = [
+        TransformerSession(weights, kernel).run(ids, [0] * len(ids))
+        for weights, kernel in zip(packed, KERNELS, strict=True)
+    ]
+    assert "layer.0.qkv.scales" in packed[0].arrays
+    assert all(output.tobytes() == outputs[0].tobytes() for output in outputs)
+    exact = TransformerSession(pack_network(network, KERNELS[0], "fp32"), KERNELS[0]).run(ids, [0] * len(ids))
+    assert np.abs(exact - outputs[0]).mean() < 0.03 * exact.std()
+
+
+def test_extreme_weights_do_not_saturate():
+    """All weights and activations at their limits: AVX2 adds products of two levels in 16 bits."""
+    network = random_network(hidden=128, heads=2, ffn=128, rotary=False, layers=1)
+    layer = network.layers[0]
+    signs = np.where(np.arange(128) % 4 < 2, 1.0, -1.0).astype(np.float32)
+    flat = Dense(np.tile(signs, (128, 1)), layer.ffn_down.bias)
+    up = Dense(np.tile(signs, (128, 1)) * 9, layer.ffn_up.bias)
+    network = dataclasses.replace(network, layers=[dataclasses.replace(layer, ffn_up=up, ffn_down=flat)])
+    outputs = [
+        TransformerSession(pack_network(network, kernel, "int8"), kernel).run([5, 6, 7], [0] * 3).tobytes()
+        for kernel in KERNELS
+    ]
+    assert all(output == outputs[0] for output in outputs)
+
+
+@pytest.mark.parametrize("hidden", [2, 12, 100, 101])
+def test_norms_of_any_width(hidden: int):
+    """Rows are filled up with zeros, which must not count as deviations from the mean."""
+    network = random_network(hidden=hidden, heads=1, ffn=8, rotary=False, layers=0)
+    session = TransformerSession(pack_network(network, KERNELS[0], "fp32"), KERNELS[0])
+    ids = [3, 4, 5, 6, 7]
+    rows = network.word[ids].astype(np.float64)
+    expected = (rows - rows.mean(1, keepdims=True)) / rows.std(1, keepdims=True)
+    assert network.embedding_norm is not None
+    np.testing.assert_allclose(
+        session.run(ids, [0] * 5), expected * network.embedding_norm.weight, rtol=1e-4, atol=1e-5
+    )
 
 
 def test_flash_names_are_the_same_network():
@@ -145,6 +222,7 @@ def test_a_damaged_packed_file_is_refused(tmp_path: Path):
     ("change", "message"),
     [
         ({"model_type": "qwen2"}, "no native implementation"),
+        ({"is_decoder": True}, "only encoders"),
         ({"num_hidden_layers": 3}, "no tensor"),
         ({"num_hidden_layers": 1}, "does not explain"),
         ({"intermediate_size": 96}, "config asks for"),
@@ -161,11 +239,11 @@ def test_a_config_that_does_not_fit_is_refused(change: dict[str, object], messag
 
 
 def test_rotary_heads_of_an_odd_width_are_refused():
-    """The engine rotates 16 numbers of each half at a time; narrower halves would read past their tables."""
+    """Rotary positions pair the two halves of a head."""
     tensors = load_file(FOLDER / "modernbert-cls" / "model.safetensors")
     config = read_config("modernbert-cls")
-    config["num_attention_heads"] = config["hidden_size"] // 16
-    with pytest.raises(ModelFileError, match="multiple of 32"):
+    config["num_attention_heads"] = config["hidden_size"]
+    with pytest.raises(ModelFileError, match="even width"):
         build_network(Config(config), Tensors(tensors))
 
 

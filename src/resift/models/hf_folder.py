@@ -18,9 +18,9 @@ from resift._internal.arrays import Array
 from resift.errors import ModelFileError
 from resift.models.architectures import build_network
 from resift.models.architectures.tensors import Config, Tensors
-from resift.models.inspection import inspect_safetensors, parse_json
+from resift.models.inspection import inspect_safetensors, map_file, parse_json, read_tensors
 from resift.models.network import Activation, Dense, Network, Norm, Pooling
-from resift.models.safetensors_reader import map_file, merge_shards, read_tensors
+from resift.models.packed_weights import to_float32
 
 ScoreActivation = Literal["sigmoid", "identity"]
 FolderKind = Literal["cross-encoder", "bi-encoder", "nli", "static"]
@@ -49,7 +49,7 @@ class FolderDescription:
 
     `files` are the files it needs, relative to the folder. At most `positions` tokens fit into the network,
     and `max_length` of them are recommended. `head` lists the steps after pooling. `score_activation` turns
-    raw scores, which are logits, into probabilities.
+    raw scores, which are logits, into probabilities. Without `token_types`, all tokens have type 0.
     """
 
     kind: FolderKind
@@ -64,6 +64,7 @@ class FolderDescription:
     normalize: bool = False
     score_activation: ScoreActivation = "identity"
     labels: tuple[str, ...] = ()
+    token_types: bool = True
     query_prefix: str = ""
     document_prefix: str = ""
     languages: tuple[str, ...] | Literal["any"] = "any"
@@ -96,8 +97,9 @@ class _FolderReader:
     parameters: int = 0
 
     def read_model(self) -> ModelFolder:
-        config_values = self._json(CONFIG)
         modules = self._modules()
+        # A static embedder of sentence-transformers has no config of its own.
+        config_values = {} if _is_static(modules) and not self._exists(CONFIG) else self._json(CONFIG)
         if self._exists("tokenizer.json"):
             self.files.append("tokenizer.json")
         else:
@@ -112,7 +114,8 @@ class _FolderReader:
         if _transformer_path(modules):
             nested = f"{_transformer_path(modules)}/{CONFIG}"
             config = Config(self._json(nested) if self._exists(nested) else config_values)
-        network = build_network(config, Tensors(tensors))
+        network = build_network(config, _float_tensors(tensors))
+        self._check_lower_case(others)
         return self._describe(network, config, modules, others)
 
     # --- files ---
@@ -144,7 +147,7 @@ class _FolderReader:
             kind, path = (row.get("type"), row.get("path", "")) if isinstance(row, dict) else (None, "")
             if not isinstance(kind, str) or not isinstance(path, str) or not _MODULE_PATH.fullmatch(path):
                 raise ModelFileError("modules.json has a module without a type, or with an unusual path.")
-            modules.append((kind.rpartition(".")[2], path))
+            modules.append((kind.rpartition(".")[2], "" if path == "." else path))
         return modules
 
     def _tensors(self, path: str) -> dict[str, Array]:
@@ -160,7 +163,15 @@ class _FolderReader:
         names = sorted(set(index.values())) if isinstance(index, dict) else []
         if not names or not all(isinstance(name, str) and _SHARD.fullmatch(name) for name in names):
             raise ModelFileError(f"{prefix + SHARD_INDEX!r} lists no usable files.")
-        return merge_shards({name: self._read_weights(prefix + name) for name in names})
+        merged: dict[str, Array] = {}
+        for name in names:
+            tensors = self._read_weights(prefix + name)
+            if twice := sorted(merged.keys() & tensors.keys()):
+                raise ModelFileError(
+                    f"The tensor {twice[0][:60]!r} is in {name!r} and in another file of the model."
+                )
+            merged |= tensors
+        return merged
 
     def _read_weights(self, name: str) -> dict[str, Array]:
         if not self._exists(name):
@@ -185,11 +196,12 @@ class _FolderReader:
         head = list(network.head)
         pooling: Pooling = network.pooling if head else "mean"
         normalize = False
+        prefixes = _prompts(others.get("config_sentence_transformers.json", {}))
         for kind, path in modules:
             if kind == "Transformer":
                 continue
             if kind == "Pooling":
-                pooling = _pooling(self._json(f"{path}/{CONFIG}"))
+                pooling = _pooling(self._json(f"{path}/{CONFIG}"), prompts=any(prefixes))
             elif kind == "Dense":
                 head += self._dense_module(path)
             elif kind == "LayerNorm":
@@ -202,7 +214,6 @@ class _FolderReader:
         outputs = next((step.weight.shape[0] for step in reversed(head) if isinstance(step, Dense)), 0)
         labels = _labels(config, outputs)
         kind = _decide_kind(outputs, labels, network, modules)
-        query_prefix, document_prefix = _prompts(others.get("config_sentence_transformers.json", {}))
         return ModelFolder(
             FolderDescription(
                 kind=kind,
@@ -217,8 +228,9 @@ class _FolderReader:
                 normalize=normalize,
                 score_activation=_score_activation(config, others, outputs),
                 labels=labels,
-                query_prefix=query_prefix,
-                document_prefix=document_prefix,
+                token_types=_uses_token_types(others.get("tokenizer_config.json", {})),
+                query_prefix=prefixes[0],
+                document_prefix=prefixes[1],
                 languages=self._languages(network.word.shape[0]),
                 license=self._license(),
             ),
@@ -227,7 +239,10 @@ class _FolderReader:
 
     def _dense_module(self, path: str) -> list[Dense | Norm | Activation]:
         config = self._json(f"{path}/{CONFIG}")
-        tensors = Tensors(self._read_weights(f"{path}/{WEIGHTS}"))
+        names = {config.get("module_input_name"), config.get("module_output_name")}
+        if names - {None, "sentence_embedding"}:
+            raise ModelFileError(f"{path}/{CONFIG} is a layer before pooling, which is not supported.")
+        tensors = _float_tensors(self._read_weights(f"{path}/{WEIGHTS}"))
         inputs, outputs = (Config(config).size(f"{side}_features") for side in ("in", "out"))
         dense = tensors.dense("linear", outputs, inputs, bias=bool(config.get("bias", True)))
         name = str(config.get("activation_function", "Tanh")).rpartition(".")[2].removesuffix("()")
@@ -239,8 +254,19 @@ class _FolderReader:
 
     def _norm_module(self, path: str) -> Norm:
         width = Config(self._json(f"{path}/{CONFIG}")).size("dimension")
-        tensors = Tensors(self._read_weights(f"{path}/{WEIGHTS}"))
+        tensors = _float_tensors(self._read_weights(f"{path}/{WEIGHTS}"))
         return tensors.norm("norm", width, epsilon=1e-5)
+
+    def _check_lower_case(self, others: dict[str, dict[str, object]]) -> None:
+        """Refuse a model that lowers the case of texts if its tokenizer does not do the same."""
+        if not others.get("sentence_bert_config.json", {}).get("do_lower_case"):
+            return
+        tokenizer = parse_json("tokenizer.json", self.read("tokenizer.json"))
+        normalizer = str(tokenizer.get("normalizer")) if isinstance(tokenizer, dict) else ""
+        if "'lowercase': True" not in normalizer and "'Lowercase'" not in normalizer:
+            raise ModelFileError(
+                "sentence_bert_config.json has do_lower_case, but the tokenizer keeps upper case."
+            )
 
     def _front_matter(self) -> str:
         """Return the YAML header of the model card, "" without one."""
@@ -269,19 +295,12 @@ class _FolderReader:
         others: dict[str, dict[str, object]],
     ) -> ModelFolder:
         path = next((path for kind, path in modules if kind == "StaticEmbedding"), "")
-        tensors = self._tensors(path)
-        table = next((tensors[name] for name in ("embeddings", "embedding.weight") if name in tensors), None)
-        if table is None or table.ndim != 2:
-            raise ModelFileError("The weights of a static embedder have no table 'embeddings' of tokens.")
-        if set(tensors) - {"embeddings", "embedding.weight"}:
-            raise ModelFileError(
-                "The static embedder has other tensors than its token table; only plain tables are supported."
-            )
+        table = _static_table(self._tensors(path))
         query_prefix, document_prefix = _prompts(others.get("config_sentence_transformers.json", {}))
         return ModelFolder(
             FolderDescription(
                 kind="static",
-                architecture="static",
+                architecture="model2vec" if config.get("model_type") == "model2vec" else "static",
                 files=tuple(dict.fromkeys(self.files)),
                 weights=tuple(self.weights),
                 parameters=self.parameters,
@@ -298,6 +317,36 @@ class _FolderReader:
         )
 
 
+def _float_tensors(tensors: dict[str, Array]) -> Tensors:
+    """Return the tensors without buffers of integers such as position_ids."""
+    floats = ("<f4", "<f2", "<u2")
+    return Tensors({name: array for name, array in tensors.items() if array.dtype.str in floats})
+
+
+def _static_table(tensors: dict[str, Array]) -> Array:
+    """Return one row per token; model2vec may store shared rows and a weight for each token."""
+    unknown = sorted(tensors.keys() - {"embeddings", "embedding.weight", "mapping", "weights"})
+    table = tensors.get("embeddings", tensors.get("embedding.weight"))
+    if table is None or table.ndim != 2 or table.dtype.kind == "i" or unknown:
+        problem = f"the tensor {unknown[0][:60]!r}" if unknown else "no table 'embeddings' of tokens"
+        raise ModelFileError(
+            f"The weights of a static embedder have {problem}; only one row per token is supported."
+        )
+    table = to_float32(table)
+    mapping, weights = tensors.get("mapping"), tensors.get("weights")
+    if mapping is not None:
+        if mapping.ndim != 1 or mapping.dtype.kind != "i" or not mapping.size:
+            raise ModelFileError("The static embedder's 'mapping' is not a list of integers.")
+        if mapping.min() < 0 or mapping.max() >= len(table):
+            raise ModelFileError("The static embedder's 'mapping' names rows that its table does not have.")
+        table = table[mapping]
+    if weights is not None:
+        if weights.shape != table.shape[:1]:
+            raise ModelFileError("The static embedder's 'weights' do not fit its table.")
+        table = table * to_float32(weights)[:, None]
+    return table
+
+
 def _is_static(modules: Sequence[tuple[str, str]]) -> bool:
     return any(kind == "StaticEmbedding" for kind, _ in modules)
 
@@ -306,8 +355,10 @@ def _transformer_path(modules: Sequence[tuple[str, str]]) -> str:
     return next((path for kind, path in modules if kind == "Transformer"), "")
 
 
-def _pooling(config: dict[str, object]) -> Pooling:
+def _pooling(config: dict[str, object], *, prompts: bool) -> Pooling:
     """Return the pooling of a module in either of the two forms that sentence-transformers writes."""
+    if prompts and config.get("include_prompt") is False:
+        raise ModelFileError("The pooling leaves out the tokens of the prompt, which is not supported.")
     names: dict[str, Pooling] = {"cls": "first", "mean": "mean", "lasttoken": "last"}
     mode = config.get("pooling_mode")
     if isinstance(mode, str):
@@ -383,6 +434,14 @@ def _prompts(card: dict[str, object]) -> tuple[str, str]:
     names = ("document", "passage", "corpus")
     document = next((prompts[name] for name in names if isinstance(prompts.get(name), str)), "")
     return str(query), str(document)
+
+
+def _uses_token_types(tokenizer_config: dict[str, object]) -> bool:
+    """Whether transformers passes token types: as declared, else by the class of the tokenizer."""
+    names = tokenizer_config.get("model_input_names")
+    if isinstance(names, list):
+        return "token_type_ids" in names
+    return tokenizer_config.get("tokenizer_class") != "TokenizersBackend"
 
 
 def _max_length(positions: int, others: dict[str, dict[str, object]]) -> int:

@@ -1,4 +1,4 @@
-"""Inspect model files before anything loads them: file type, JSON, safetensors, and weights that are finite.
+"""Inspect model files before anything loads them: file type, JSON, finite weights; and read safetensors.
 
 A file is refused if its content does not match its name, or if it could run code or exhaust memory.
 """
@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import math
+import mmap
 import re
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import NoReturn, TypeGuard
 
-from resift._internal.arrays import np
+from resift._internal.arrays import Array, np
 from resift.errors import ModelFileError
 from resift.types import JsonObject, JsonValue
 
@@ -175,6 +176,37 @@ def _is_natural_list(value: JsonValue) -> TypeGuard[list[int]]:
         and len(value) <= 16
         and all(type(number) is int and 0 <= number < 1 << 48 for number in value)
     )
+
+
+_ARRAY_TYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}  # bfloat16 comes as uint16
+_INTEGER_TYPES = {"I64": "<i8", "I32": "<i4", "U8": "u1", "BOOL": "?"}
+
+
+def map_file(path: Path) -> memoryview:
+    """Memory-map a file for reading; pages are loaded when they are used."""
+    with path.open("rb") as file:
+        if not path.stat().st_size:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def read_tensors(name: str, data: memoryview) -> dict[str, Array]:
+    """Return the tensors of a file that `inspect_safetensors` has accepted, as arrays on its bytes."""
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(bytes(data[8 : 8 + length]))
+    body = data[8 + length :]
+    tensors: dict[str, Array] = {}
+    for key, row in header.items():
+        if key == "__metadata__":
+            continue
+        dtype = _ARRAY_TYPES.get(row["dtype"]) or _INTEGER_TYPES.get(row["dtype"])
+        if dtype is None:
+            raise ModelFileError(
+                f"{name!r}, tensor {key[:60]!r}, has the type {row['dtype']}. Supported: F32, F16 and BF16."
+            )
+        start, stop = row["data_offsets"]
+        tensors[key] = np.frombuffer(body[start:stop], dtype=dtype).reshape(row["shape"])
+    return tensors
 
 
 # --- Weights ------------------------------------------------------------------------------------------------

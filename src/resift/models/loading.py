@@ -60,7 +60,13 @@ class Model:
     def __init__(self, files: ModelFiles) -> None:
         files.verify(only_unread=True)
         self.spec = files.spec
-        self.tokenizer = TextTokenizer(files.tokenizer_bytes())
+        # The table of a static embedder has no use for special tokens, and model2vec leaves out unknown ones.
+        self.tokenizer = TextTokenizer(
+            files.tokenizer_bytes(),
+            plain=self.spec.is_static,
+            drop_unknown=self.spec.architecture == "model2vec",
+            token_types=self.spec.token_types,
+        )
         self.pools = bool(files.spec.weights) and files.spec.kind == "bi-encoder"
         """Whether the output is one vector per text rather than one per token."""
         self._seconds_per_token = 0.0

@@ -149,7 +149,8 @@ def _revision(files: tuple[PinnedFile, ...]) -> str:
 def _has_safetensors(folder: Path) -> bool:
     names = {path.name for path in folder.iterdir()}
     weights = {"model.safetensors", "model.safetensors.index.json", "modules.json"} & names
-    return "config.json" in names and bool(weights) and not any(name.endswith(".onnx") for name in names)
+    described = {"config.json", "modules.json"} & names
+    return bool(described and weights) and not any(name.endswith(".onnx") for name in names)
 
 
 def _describe_safetensors(
@@ -162,10 +163,11 @@ def _describe_safetensors(
     manifest: Mapping[str, PinnedFile] | None,
 ) -> ModelSpec:
     """Describe a folder of the hub's layout and pin the files that the model needs; others are ignored."""
+    from resift.models.hf_folder import read_model_folder
     from resift.models.pinning import lock_model
     from resift.models.registry import locked_spec
 
-    model = lock_model(folder, name)
+    model = lock_model(folder, name, read_model_folder(folder).description)
     if kind is not None and kind != model.kind:
         raise ModelNotAllowedError(f"{folder} contains a {model.kind}, not a {kind}.")
     for file in model.files if manifest is not None else ():

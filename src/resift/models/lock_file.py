@@ -62,6 +62,7 @@ class LockedModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     query_prefix: str = ""
     document_prefix: str = ""
     entailment_index: int | None = None
+    token_types: bool = True
     parameters: int = 0
     probed: bool = True
 

@@ -22,8 +22,11 @@ from resift.native.library import Kernel
 
 Precision = Literal["int8", "fp32"]
 
-LAYOUT = 1
+LAYOUT = 2
 """Version of the packed layout; part of a packed file's name."""
+
+MIN_INT8_INPUTS = 128
+"""Layers with fewer inputs stay in fp32: rounding errors of a few do not cancel, and int8 saves little."""
 
 PANEL = 64
 _ALIGNMENT = 64
@@ -178,8 +181,11 @@ class _Packer:
 
     def pack(self) -> PackedDescription:
         net = self.network
-        rotary = any(layer.rope_theta is not None for layer in net.layers)
-        head_width = net.head_width if rotary else round_up(net.head_width, 32)
+        # Rotary positions pair the two halves of a head, so each half is filled up.
+        self.head_parts = 2 if any(layer.rope_theta is not None for layer in net.layers) else 1
+        head_width = round_up(net.head_width, 32)
+        if self.head_parts == 2:
+            head_width = 2 * round_up(net.head_width // 2, 16)
         embedding_width = net.word.shape[1]
         width, inner = round_up(net.hidden, PANEL), round_up(net.heads * head_width, PANEL)
         ffn = round_up(net.ffn, PANEL)
@@ -243,21 +249,21 @@ class _Packer:
         self, name: str, layer: NetworkLayer, *, width: int, head_width: int, inner: int, ffn: int
     ) -> None:
         net = self.network
-        heads, true_head = net.heads, net.head_width
+        heads, true_head, parts = net.heads, net.head_width, self.head_parts
 
         def split_heads(array: Array, count: int) -> Array:
             """Fill up the rows of each head, and those of all heads together: [count * inner, …]."""
             rest = array.shape[1:]
-            split = array.reshape(count, heads, true_head, *rest)
-            split = _fill(split, 2, head_width).reshape(count, heads * head_width, *rest)
+            split = array.reshape(count, heads, parts, true_head // parts, *rest)
+            split = _fill(split, 3, head_width // parts).reshape(count, heads * head_width, *rest)
             return _fill(split, 1, inner).reshape(count * inner, *rest)
 
         qkv_weight, qkv_bias = _dense_arrays(layer.qkv)
         output_weight, output_bias = _dense_arrays(layer.attention_output)
         up_weight, up_bias = _dense_arrays(layer.ffn_up)
-        parts = 2 if net.gated else 1
-        up_weight = _fill(up_weight.reshape(parts, net.ffn, -1), 1, ffn).reshape(parts * ffn, -1)
-        up_bias = _fill(up_bias.reshape(parts, net.ffn), 1, ffn).reshape(-1)
+        gates = 2 if net.gated else 1
+        up_weight = _fill(up_weight.reshape(gates, net.ffn, -1), 1, ffn).reshape(gates * ffn, -1)
+        up_bias = _fill(up_bias.reshape(gates, net.ffn), 1, ffn).reshape(-1)
         self._pack_arrays(f"{name}.qkv", split_heads(qkv_weight, 3), split_heads(qkv_bias, 3))
         self._pack_arrays(f"{name}.attention_output", split_heads(output_weight.T, 1).T, output_bias)
         self._pack_arrays(f"{name}.ffn_up", up_weight, up_bias)
@@ -266,7 +272,7 @@ class _Packer:
             self._pack_norm(f"{name}.attention_norm", layer.attention_norm, width)
         self._pack_norm(f"{name}.ffn_norm", layer.ffn_norm, width)
         if layer.rope_theta is not None:
-            self._pack_rope(layer.rope_theta)
+            self._pack_rope(layer.rope_theta, head_width // 2)
 
     def _pack_linear(self, name: str, dense: Dense, *, precision: Precision | None = None) -> None:
         self._pack_arrays(name, *_dense_arrays(dense), precision=precision)
@@ -275,18 +281,18 @@ class _Packer:
         self, name: str, weight: Array, bias: Array, *, precision: Precision | None = None
     ) -> None:
         """Store one linear layer; `weight` is [outputs, inputs] in float32."""
+        narrow = weight.shape[1] < MIN_INT8_INPUTS
         outputs, inputs = (round_up(size, PANEL) for size in weight.shape)
         weight = _fill(_fill(weight, 0, outputs), 1, inputs)
         self.inputs[name] = inputs
         self.arrays[f"{name}.bias"] = _fill(bias, 0, outputs)
-        if (precision or self.precision) == "fp32":
+        if (precision or self.precision) == "fp32" or narrow:
             packed = np.empty(inputs * outputs, np.float32)
             columns = np.ascontiguousarray(weight.T)
             self._pack_floats(columns.ctypes.data, inputs, outputs, packed.ctypes.data)
             self.arrays[f"{name}.packed"] = packed
             return
-        scales = np.abs(weight).max(axis=1) / np.float32(127)
-        scales[~(scales > 0)] = 1.0
+        scales = _channel_scales(weight)
         levels = np.ascontiguousarray(np.rint(weight / scales[:, None]).T.astype(np.int8))
         packed_bytes = aligned_bytes(self._packed_size(inputs, outputs))
         sums = np.empty(outputs, np.int32)
@@ -299,7 +305,7 @@ class _Packer:
         self.arrays[f"{name}.weight"] = _fill(weight, 0, width)
         self.arrays[f"{name}.bias"] = _fill(bias, 0, width)
 
-    def _pack_rope(self, theta: float) -> None:
+    def _pack_rope(self, theta: float, columns: int) -> None:
         name = f"rope.{theta:g}"
         if f"{name}.cosines" in self.arrays:
             return
@@ -309,8 +315,9 @@ class _Packer:
         exponents = np.arange(0, width, 2).astype(np.float32) / np.float32(width)
         frequencies = np.array([np.float32(1) / np.float32(theta ** float(e)) for e in exponents], np.float32)
         angles = np.arange(positions, dtype=np.float32)[:, None] * frequencies
-        self.arrays[f"{name}.cosines"] = np.cos(angles.astype(np.float64)).astype(np.float32)
-        self.arrays[f"{name}.sines"] = np.sin(angles.astype(np.float64)).astype(np.float32)
+        for part, function in (("cosines", np.cos), ("sines", np.sin)):
+            table = function(angles.astype(np.float64)).astype(np.float32)
+            self.arrays[f"{name}.{part}"] = _fill(table, 1, columns)
 
 
 def build_struct(packed: PackedWeights) -> TransformerStruct:
@@ -439,6 +446,17 @@ def _dense_arrays(dense: Dense) -> tuple[Array, Array]:
     weight = to_float32(dense.weight)
     bias = np.zeros(weight.shape[0], np.float32) if dense.bias is None else to_float32(dense.bias)
     return weight, bias
+
+
+def _channel_scales(weight: Array) -> Array:
+    """Return one scale per output: weights reach 127, and neighboring inputs of one sign add up to 128.
+
+    AVX2 multiplies two levels of up to 255 at a time and adds the products in 16 bits.
+    """
+    pairs = np.abs(weight.reshape(len(weight), -1, 2).sum(axis=2)).max(axis=1)
+    scales = np.maximum(np.abs(weight).max(axis=1), pairs) / np.float32(127)
+    scales[~(scales > 0)] = 1.0
+    return np.asarray(scales, np.float32)
 
 
 def _fill(array: Array, axis: int, size: int) -> Array:

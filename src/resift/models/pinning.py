@@ -74,28 +74,27 @@ def add_model(
         raise InputError(f"max_length is {max_length}; this model takes {MIN_LENGTH} to {limit} tokens.")
     published = known_models().get(repo or model_id)
     notify(f"{description.kind}, {description.architecture}, {description.parameters / 1e6:.1f} M parameters")
-    model = LockedModel(
-        id=model_id,
-        kind="bi-encoder" if description.kind == "static" else description.kind,
-        architecture=description.architecture,
-        files=tuple(_pin_file(folder, file) for file in description.files),
-        weights=description.weights,
-        revision=commit or "",
-        precision="int8" if precision == "auto" else precision,
-        repo=repo,
-        folder=None if repo else _relative_folder(folder, lock_path),
-        license=published.license if published else description.license,
-        languages=check_languages(languages or (published.languages if published else description.languages)),
-        max_length=max_length or min(description.max_length, published.max_length if published else limit),
-        pooling=description.pooling,
-        normalize=description.normalize,
-        score_activation=description.score_activation,
-        query_prefix=description.query_prefix or (published.query_prefix if published else ""),
-        document_prefix=description.document_prefix or (published.document_prefix if published else ""),
-        entailment_index=_entailment_index(description),
-        parameters=description.parameters,
-        probed=probe,
-    )
+    model = lock_model(folder, model_id, description)
+    changes: dict[str, object] = {
+        "revision": commit or "",
+        "precision": "int8" if precision == "auto" else precision,
+        "repo": repo,
+        "folder": None if repo else _relative_folder(folder, lock_path),
+        "probed": probe,
+    }
+    if published:
+        changes |= {
+            "license": published.license,
+            "languages": published.languages,
+            "max_length": min(model.max_length, published.max_length),
+            "query_prefix": model.query_prefix or published.query_prefix,
+            "document_prefix": model.document_prefix or published.document_prefix,
+        }
+    if languages:
+        changes["languages"] = check_languages(languages)
+    if max_length:
+        changes["max_length"] = max_length
+    model = msgspec.structs.replace(model, **changes)
     report = None
     if probe:
         model, report = _check_scores(model, folder, auto=precision == "auto", notify=notify)
@@ -104,9 +103,8 @@ def add_model(
     return AddedModel(model=model, description=description, folder=folder, lock=lock_path, probe=report)
 
 
-def lock_model(folder: Path, model_id: str) -> LockedModel:
-    """Describe and pin the model in a folder as it is now, without a probe and without a lock file."""
-    description = read_model_folder(folder).description
+def lock_model(folder: Path, model_id: str, description: FolderDescription) -> LockedModel:
+    """Pin the files of a model in a folder as they are now, without a probe and without a lock file."""
     return LockedModel(
         id=model_id,
         kind="bi-encoder" if description.kind == "static" else description.kind,
@@ -123,6 +121,7 @@ def lock_model(folder: Path, model_id: str) -> LockedModel:
         query_prefix=description.query_prefix,
         document_prefix=description.document_prefix,
         entailment_index=_entailment_index(description),
+        token_types=description.token_types,
         parameters=description.parameters,
         probed=False,
     )
@@ -173,7 +172,7 @@ def _check_scores(
         spec = dataclasses.replace(_spec(model), precision=precision)
         scorers[precision] = _scorer(ModelFiles(spec=spec, folder=folder, source="local"))
     error = None
-    if model.architecture != "static":
+    if not _spec(model).is_static:
         error = compare_precisions(scorers["int8"], scorers["fp32"])
         if auto and error > MAX_INT8_ERROR:
             notify(

@@ -86,9 +86,15 @@ class ModelSpec:
     query_marker_id: int | None = None
     document_marker_id: int | None = None
     entailment_index: int | None = None
+    token_types: bool = True
     aliases: tuple[str, ...] = ()
     package: ModelPackage | None = None
     hub: HubSource | None = None
+
+    @property
+    def is_static(self) -> bool:
+        """Whether the model is a table with one vector per token."""
+        return self.architecture in ("static", "model2vec")
 
     @property
     def licence(self) -> str:
@@ -257,6 +263,7 @@ def locked_spec(model: LockedModel, hub: HubSource | None) -> ModelSpec:
         query_prefix=model.query_prefix,
         document_prefix=model.document_prefix,
         entailment_index=model.entailment_index,
+        token_types=model.token_types,
         hub=hub,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from math import ceil
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ OVERLAP = 64
 _PIECE_CHARACTERS = 20_000
 """Characters per call of the tokenizer: a few milliseconds of work."""
 
+_ONE_TYPE = (0, 0, 0, 0, 0)
 _WHITESPACE = re.compile(r"\s")
 
 
@@ -57,10 +58,13 @@ class Template:
 class TextTokenizer:
     """A model's tokenizer behind a lock, without padding or truncation.
 
-    Special tokens that are spelled out in a text count as plain text.
+    Special tokens that are spelled out in a text count as plain text. With `plain`, none are added to a
+    text; with `drop_unknown`, the token for unknown words is left out; without `token_types`, all are 0.
     """
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(
+        self, data: bytes, *, plain: bool = False, drop_unknown: bool = False, token_types: bool = True
+    ) -> None:
         tokenizers = require("tokenizers", extra="local")
         try:
             with _panics_as_errors():
@@ -74,13 +78,20 @@ class TextTokenizer:
         # A byte-level tokenizer has no unknown token, because it can encode every text.
         candidates = (self._tokenizer.token_to_id(name) for name in ("[UNK]", "<unk>"))
         self._unknown: int | None = next((id for id in candidates if id is not None), None)
+        self._drop_unknown = drop_unknown and self._unknown is not None
         with _panics_as_errors():
-            self.template = _read_template(self._tokenizer)
+            self.template = Template((), (), (), _ONE_TYPE) if plain else _read_template(self._tokenizer)
+        if not token_types:
+            self.template = replace(self.template, types=_ONE_TYPE)
         # A document that spells out "[SEP]" must not end itself.
         self._tokenizer.encode_special_tokens = True
 
     def ids(self, text: str, *, give_up: Callable[[], bool] | None = None) -> list[int] | None:
         """Return the text's ids without special tokens; None if `give_up` returns True between two pieces."""
+        ids = self._encode(text, give_up)
+        return [id for id in ids if id != self._unknown] if ids and self._drop_unknown else ids
+
+    def _encode(self, text: str, give_up: Callable[[], bool] | None = None) -> list[int] | None:
         ids: list[int] = []
         for piece in split_pieces(replace_surrogates(text)):
             if give_up is not None and give_up():
@@ -92,7 +103,7 @@ class TextTokenizer:
 
     def supports_language(self, text: str) -> bool:
         """Whether the model was trained on texts like this one, judged by the sizes of its word pieces."""
-        return is_supported(text, lambda words: self.ids(words) or (), unknown=self._unknown)
+        return is_supported(text, lambda words: self._encode(words) or (), unknown=self._unknown)
 
     def count(self, text: str) -> int:
         """Return the number of tokens of a text."""

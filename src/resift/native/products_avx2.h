@@ -207,73 +207,53 @@ INLINE void multiply(const int rows, const Quantized *in, int32_t row, const Lin
 
 /* ---- products for activations that are quantized row by row ----
  *
- * A row fills the whole range of levels, so sums of 16 bits would mostly overflow. Levels less the zero point are kept
- * as words instead. Weights are widened once for all rows: widening them with each load would take a sixth of the
- * instructions of a product. */
-#define WORD_PRODUCTS
+ * A row fills the whole range of levels, so its products are added up in 32 bits. VPMADDUBSW would saturate if two
+ * neighboring weights of one sign added up to more than 128; weights are quantized so that they never do. */
+#define ROW_PRODUCTS
 
-typedef int16_t RowLevel;
-enum { ROW_TILE = 6 };
+enum { ROW_TILE = 4 };
 
-/* Packed weights: [outputs / 16][inputs / 2][16][2]. */
+/* Packed weights: [outputs / 16][inputs / 4][16][4]. */
 INLINE int64_t row_packed_size(int32_t inputs, int32_t outputs) { return (int64_t)inputs * outputs; }
 
 static void row_pack(const int8_t *weights, int32_t inputs, int32_t outputs, void *packed)
 {
     int8_t *into = packed;
     for (int32_t column = 0; column < outputs; column += LANES)
-        for (int32_t row = 0; row < inputs; row += 2)
+        for (int32_t row = 0; row < inputs; row += DEPTH)
             for (int c = 0; c < LANES; c++)
-                for (int r = 0; r < 2; r++) *into++ = weights[(int64_t)(row + r) * outputs + column + c];
+                for (int r = 0; r < DEPTH; r++) *into++ = weights[(int64_t)(row + r) * outputs + column + c];
 }
 
-/* Store levels less the zero point, cut off as if they were bytes. */
-INLINE void store_row_levels(RowLevel *at, Ints level, int32_t zero_point)
+INLINE __m256i quad_products(__m256i levels, __m256i weights)
 {
-    const __m256i low = _mm256_set1_epi32(-zero_point), high = _mm256_set1_epi32(255 - zero_point);
-    const __m256i a = _mm256_min_epi32(high, _mm256_max_epi32(low, level.a));
-    const __m256i b = _mm256_min_epi32(high, _mm256_max_epi32(low, level.b));
-    _mm256_storeu_si256((__m256i *)(void *)at, _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xD8));
-}
-
-/* Write the packed bytes of one tile's columns as words. */
-NOINLINE void widen_weights(const int8_t *weights, int64_t count, int16_t *words)
-{
-    for (int64_t i = 0; i < count; i += 16) {
-        const __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)(weights + i));
-        _mm256_storeu_si256((__m256i *)(void *)(words + i), _mm256_cvtepi8_epi16(bytes));
-    }
+    return _mm256_madd_epi16(_mm256_maddubs_epi16(levels, weights), _mm256_set1_epi16(1));
 }
 
 #define ROW_MULTIPLY(n)                                                                                               \
-    NOINLINE void row_multiply_##n(const RowLevel *levels, int64_t inputs, const int16_t *weights, Ints *total)       \
+    NOINLINE void row_multiply_##n(const Activation *levels, int64_t inputs, const int8_t *packed, Ints *total)       \
     {                                                                                                                 \
         __m256i a[n], b[n];                                                                                           \
-        UNROLL(6) for (int r = 0; r < n; r++) a[r] = b[r] = _mm256_setzero_si256();                                   \
-        for (int64_t k = 0; k < inputs; k += 2, weights += 2 * LANES) {                                               \
-            const __m256i *words = (const __m256i *)(const void *)weights;                                            \
-            const __m256i weight_a = _mm256_loadu_si256(words), weight_b = _mm256_loadu_si256(words + 1);             \
-            UNROLL(6) for (int r = 0; r < n; r++)                                                                     \
+        UNROLL(4) for (int r = 0; r < n; r++) a[r] = b[r] = _mm256_setzero_si256();                                   \
+        const __m256i *weights = (const __m256i *)(const void *)packed;                                               \
+        for (int64_t k = 0; k < inputs; k += DEPTH, weights += 2) {                                                   \
+            const __m256i first = _mm256_loadu_si256(weights), second = _mm256_loadu_si256(weights + 1);              \
+            UNROLL(4) for (int r = 0; r < n; r++)                                                                     \
             {                                                                                                         \
-                int32_t two;                                                                                          \
-                __builtin_memcpy(&two, levels + r * inputs + k, sizeof two);                                          \
-                const __m256i level = _mm256_set1_epi32(two);                                                         \
-                a[r] = _mm256_add_epi32(a[r], _mm256_madd_epi16(level, weight_a));                                    \
-                b[r] = _mm256_add_epi32(b[r], _mm256_madd_epi16(level, weight_b));                                    \
+                const __m256i level = four_levels(levels + r * inputs + k);                                           \
+                a[r] = _mm256_add_epi32(a[r], quad_products(level, first));                                           \
+                b[r] = _mm256_add_epi32(b[r], quad_products(level, second));                                          \
             }                                                                                                         \
         }                                                                                                             \
-        UNROLL(6) for (int r = 0; r < n; r++) total[r] = ints(a[r], b[r]);                                            \
+        UNROLL(4) for (int r = 0; r < n; r++) total[r] = ints(a[r], b[r]);                                            \
     }
 ROW_MULTIPLY(1)
 ROW_MULTIPLY(2)
 ROW_MULTIPLY(3)
 ROW_MULTIPLY(4)
-ROW_MULTIPLY(5)
-ROW_MULTIPLY(6)
 #undef ROW_MULTIPLY
 
-typedef void RowMultiply(const RowLevel *, int64_t, const int16_t *, Ints *);
-static RowMultiply *const row_multiply_table[] = {NULL,           row_multiply_1, row_multiply_2, row_multiply_3,
-                                                  row_multiply_4, row_multiply_5, row_multiply_6};
+typedef void RowMultiply(const Activation *, int64_t, const int8_t *, Ints *);
+static RowMultiply *const row_multiply_table[] = {NULL, row_multiply_1, row_multiply_2, row_multiply_3, row_multiply_4};
 
 #endif

@@ -48,7 +48,8 @@ typedef struct {
 #define DECLARE_TRANSFORMER_KERNEL(kernel)                                                                            \
     /* Bytes that the int8 weights [inputs][outputs] of a linear layer take when packed. */                             \
     EXPORT int64_t KERNEL_FUNCTION(transformer_packed_size, kernel)(int32_t inputs, int32_t outputs);                 \
-    /* Lay int8 weights out for this kernel, and add up those of each output. */                                      \
+    /* Lay int8 weights out for this kernel, and add up those of each output. The weights of inputs 2n and 2n + 1     \
+     * add up to -128 to 128 where they have one sign. */                                                             \
     EXPORT void KERNEL_FUNCTION(transformer_pack, kernel)(const int8_t *weights, int32_t inputs, int32_t outputs,     \
                                                           void *packed, int32_t *sums);                               \
     /* Floats that the fp32 weights [inputs][outputs] of a linear layer take when packed. */                          \
@@ -57,9 +58,9 @@ typedef struct {
                                                                  int32_t outputs, float *packed);                     \
     /* Floats of scratch that a pass over this many tokens needs. */                                                  \
     EXPORT int64_t KERNEL_FUNCTION(transformer_scratch, kernel)(const Transformer *model, int32_t tokens);            \
-    /* Run one text. `input` holds the embeddings [tokens][input_width]. Writes the head's outputs, the pooled state, \
-     * or, without pooling, the states [wanted][width] of the first `wanted` tokens. */                               \
-    EXPORT void KERNEL_FUNCTION(transformer_forward, kernel)(const Transformer *model, const float *input,            \
+    /* Run one text. `input` holds the embeddings [tokens][input_width] and may be changed. Writes the head's         \
+     * outputs, the pooled state, or, without pooling, the states [wanted][width] of the first `wanted` tokens. */    \
+    EXPORT void KERNEL_FUNCTION(transformer_forward, kernel)(const Transformer *model, float *input,                  \
                                                              int32_t tokens, int32_t wanted, float *scratch,          \
                                                              float *out);
 

@@ -10,8 +10,7 @@ enum { FFN_ROWS = 192, ROW_MULTIPLE = 12 };
 /* Levels that stand for 0. GELU returns nothing below -0.17, so nearly all levels are left to positive values. */
 enum { ZERO_MIDDLE = 128, ZERO_GELU = 16 };
 
-#ifndef WORD_PRODUCTS
-typedef Activation RowLevel;
+#ifndef ROW_PRODUCTS
 enum { ROW_TILE = TILE_ROWS };
 INLINE int64_t row_packed_size(int32_t inputs, int32_t outputs) { return packed_size(inputs, outputs); }
 static void row_pack(const int8_t *weights, int32_t inputs, int32_t outputs, void *packed)
@@ -22,10 +21,9 @@ static void row_pack(const int8_t *weights, int32_t inputs, int32_t outputs, voi
 
 /* Rows of activations as levels: value = scale of the row * (level - zero point). */
 typedef struct {
-    RowLevel *levels;
+    Activation *levels;
     float *scales;
     int32_t zero_point;
-    int16_t *words; /* room for the weights of one tile's columns, where a kernel widens them */
 } Levels;
 
 /* ---- linear layers ---- */
@@ -54,14 +52,9 @@ INLINE void quantize_row(const float *values, int32_t inputs, int32_t row, Level
     if (!(scale > 1e-30f)) scale = 1.0f;
     into->scales[row] = scale;
     const Lanes reciprocal = all(1.0f / scale);
-    RowLevel *to = into->levels + (int64_t)row * inputs;
+    Activation *to = into->levels + (int64_t)row * inputs;
     for (int32_t d = 0; d < inputs; d += LANES) {
-        const Ints level = to_ints(mul(load(values + d), reciprocal));
-#ifdef WORD_PRODUCTS
-        store_row_levels(to + d, level, zero);
-#else
-        store_levels(to + d, add_ints(level, all_ints(zero)));
-#endif
+        store_levels(to + d, add_ints(to_ints(mul(load(values + d), reciprocal)), all_ints(zero)));
     }
 }
 
@@ -71,14 +64,13 @@ INLINE void quantized_tile(int rows, const Linear *linear, int32_t column, const
 {
     float *corner = place(out, row, column);
     Ints sum[ROW_TILE][TILE_VECTORS];
-#ifdef WORD_PRODUCTS
-    row_multiply_table[rows](in->levels + (int64_t)row * linear->inputs, linear->inputs, in->words,
-                             sum[0]);
-    const int32_t zero_point = 0;
+    const int32_t zero_point = in->zero_point - ACTIVATION_SHIFT;
+#ifdef ROW_PRODUCTS
+    row_multiply_table[rows](in->levels + (int64_t)row * linear->inputs, linear->inputs,
+                             (const int8_t *)linear->packed + (int64_t)column * linear->inputs, sum[0]);
 #else
     const Quantized quantized = {in->levels, 1.0f, in->zero_point, NULL};
     multiply_rows[rows](&quantized, row, linear, column, sum);
-    const int32_t zero_point = in->zero_point - ACTIVATION_SHIFT;
 #endif
     UNROLL(4) for (int v = 0; v < TILE_VECTORS; v++)
     {
@@ -101,9 +93,6 @@ static void quantized_linear(const Linear *linear, const Levels *in, int32_t row
         /* While these weights are used, the next ones are prefetched, a part with each tile. */
         const char *next = (const char *)linear->packed + column / TILE_COLUMNS * size;
         if (column + TILE_COLUMNS < linear->outputs) next += size;
-#ifdef WORD_PRODUCTS
-        widen_weights((const int8_t *)linear->packed + (int64_t)column * linear->inputs, size, in->words);
-#endif
         for (int32_t row = 0, here; row < rows; row += here, next += part) {
             const int32_t left = rows - row;
             here = left < ROW_TILE ? left : ROW_TILE;
@@ -175,19 +164,24 @@ static void apply_linear(const Linear *linear, const float *in, int32_t rows, in
 
 /* ---- norms, activations, positions ---- */
 
-/* `in` and `out` may be the same rows. */
-static void norm_rows(const LayerNorm *norm, float epsilon_, const float *in, int32_t rows, int32_t width,
+/* `in` and `out` may be the same rows. Columns from `true_width` on are 0 before and after. */
+static void norm_rows(const LayerNorm *norm, float epsilon_, float *in, int32_t rows, int32_t width,
                       int32_t true_width, float *out)
 {
     float mean[4], squares[4];
     for (int32_t row = 0; row < rows; row++, in += width, out += width) {
         if (row % 4 == 0) {
-            const float *four[4];
+            float *four[4];
             double sum[4];
             for (int r = 0; r < 4; r++) four[r] = in + (int64_t)(row + r < rows ? r : 0) * width;
-            sums_in_double(four, true_width, sum);
+            sums_in_double((const float *const *)four, true_width, sum);
             for (int r = 0; r < 4; r++) mean[r] = (float)(sum[r] / (double)true_width);
-            sums_of_squares(four, mean, true_width, squares);
+            /* Squares are summed in groups of eight: what fills up the last group must not deviate from the mean. */
+            for (int32_t d = true_width; d % 8; d++)
+                for (int r = 0; r < 4; r++) four[r][d] = mean[r];
+            sums_of_squares((const float *const *)four, mean, true_width, squares);
+            for (int32_t d = true_width; d % 8; d++)
+                for (int r = 0; r < 4; r++) four[r][d] = 0.0f;
         }
         const Lanes center = all(mean[row % 4]);
         const Lanes inverse = all(1.0f / sqrtf(squares[row % 4] / (float)true_width + epsilon_));
@@ -350,7 +344,7 @@ INLINE int32_t ffn_rows(int32_t tokens)
 }
 
 typedef struct {
-    int64_t state, attended, normed, mixed, wide, hidden, levels, row_scales, words, attention, head, total;
+    int64_t state, attended, normed, mixed, wide, hidden, levels, row_scales, attention, head, total;
 } Layout;
 
 INLINE Layout scratch_layout(const Transformer *model, int32_t tokens)
@@ -367,13 +361,8 @@ INLINE Layout scratch_layout(const Transformer *model, int32_t tokens)
     TAKE(mixed, rows * model->inner);
     TAKE(wide, larger(rows * 3 * model->inner, block * up));
     TAKE(hidden, block * model->ffn);
-    TAKE(levels, inputs * (int64_t)sizeof(RowLevel) / (int64_t)sizeof(float) + LANES);
+    TAKE(levels, inputs * (int64_t)sizeof(Activation) / (int64_t)sizeof(float) + LANES);
     TAKE(row_scales, rows);
-#ifdef WORD_PRODUCTS
-    TAKE(words, larger(larger(width, model->inner), model->ffn) * TILE_COLUMNS / 2);
-#else
-    TAKE(words, 0);
-#endif
     TAKE(attention, transformer_attention_scratch(model, rows));
     int64_t widest = larger(width, model->outputs);
     for (int32_t i = 0; i < model->head_steps; i++)
@@ -449,7 +438,7 @@ static void run_head(const Transformer *model, float *state, float *other, float
     memcpy(out, state, (size_t)model->outputs * sizeof *out);
 }
 
-EXPORT void KERNEL_FUNCTION(transformer_forward, KERNEL)(const Transformer *model, const float *input, int32_t tokens,
+EXPORT void KERNEL_FUNCTION(transformer_forward, KERNEL)(const Transformer *model, float *input, int32_t tokens,
                                                         int32_t wanted, float *scratch, float *out)
 {
     const Layout at = scratch_layout(model, tokens);
@@ -457,8 +446,7 @@ EXPORT void KERNEL_FUNCTION(transformer_forward, KERNEL)(const Transformer *mode
     float *state = scratch + at.state, *attended = scratch + at.attended, *normed = scratch + at.normed;
     float *mixed = scratch + at.mixed, *hidden = scratch + at.hidden;
     const Matrix wide = in_panels(scratch + at.wide, tokens);
-    Levels levels = {(RowLevel *)(void *)(scratch + at.levels), scratch + at.row_scales, ZERO_MIDDLE,
-                     (int16_t *)(void *)(scratch + at.words)};
+    Levels levels = {(Activation *)(void *)(scratch + at.levels), scratch + at.row_scales, ZERO_MIDDLE};
 
     const float *embedded = input;
     if (model->embedding_norm.weight) {

@@ -33,6 +33,8 @@ def build_network(config: Config, tensors: Tensors) -> Network:
         raise ModelFileError(
             f"The architecture {kind!r} has no native implementation. {did_you_mean(kind, sorted(FAMILIES))}"
         )
+    if config.flag("is_decoder", default=False):
+        raise ModelFileError("config.json has is_decoder; only encoders are supported.")
     network = FAMILIES[kind](config, tensors)
     tensors.check_all_used()
     _check_heads(network)
@@ -47,7 +49,5 @@ def _check_heads(network: Network) -> None:
             f"config.json has {network.heads} attention heads, which do not divide the hidden size "
             f"{network.hidden}."
         )
-    if width % 32 and any(layer.rope_theta is not None for layer in network.layers):
-        raise ModelFileError(
-            f"The attention heads are {width} wide; with rotary positions they must be a multiple of 32."
-        )
+    if width % 2 and any(layer.rope_theta is not None for layer in network.layers):
+        raise ModelFileError(f"The attention heads are {width} wide; rotary positions need an even width.")

@@ -15,15 +15,11 @@ def build_modernbert(config: Config, tensors: Tensors) -> Network:
     prefix = tensors.prefix("model.", "", of="embeddings.tok_embeddings.weight")
     hidden, epsilon = config.size("hidden_size"), config.number("norm_eps", default=1e-5)
     norm_bias = config.flag("norm_bias", default=False)
-    if config.text("hidden_activation", default="gelu") != "gelu":
-        raise ModelFileError(
-            f"config.json has hidden_activation {config.value('hidden_activation')!r}; use gelu."
-        )
     head: Head = ()
     if "classifier.weight" in tensors:
         head = (
             tensors.dense("head.dense", hidden, hidden, bias=None),
-            "gelu" if config.text("classifier_activation", default="gelu") == "gelu" else "relu",
+            config.activation("classifier_activation"),
             tensors.norm("head.norm", hidden, bias=None, epsilon=epsilon),
             tensors.dense("classifier", None, hidden, bias=None),
         )
@@ -42,6 +38,7 @@ def build_modernbert(config: Config, tensors: Tensors) -> Network:
         final_norm=tensors.norm(f"{prefix}final_norm", hidden, bias=norm_bias),
         pre_norm=True,
         gated=True,
+        activation=config.activation("hidden_activation"),
         epsilon=epsilon,
         pooling="mean" if config.text("classifier_pooling", default="cls") == "mean" else "first",
         head=head,

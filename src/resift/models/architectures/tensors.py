@@ -11,9 +11,14 @@ from resift.models.network import Activation, Dense, Norm
 
 _ACTIVATIONS: dict[str, Activation] = {
     "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_accurate": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_python_tanh": "gelu_tanh",
     "relu": "relu",
+    "tanh": "tanh",
 }
 
 _IGNORED = re.compile(
@@ -68,7 +73,7 @@ class Config:
         return default if value is None else bool(value)
 
     def activation(self, *names: str, default: str = "gelu") -> Activation:
-        """Return the activation of the feed-forward layers."""
+        """Return an activation by the name that transformers has for it."""
         name = self.text(*names, default=default)
         if name not in _ACTIVATIONS:
             known = ", ".join(sorted(_ACTIVATIONS))
