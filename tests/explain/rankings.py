@@ -36,7 +36,7 @@ def reranked(ranking: Ranking, *, k: int) -> Ranking:
 
 def blended(*, k: int = 6) -> Ranking:
     """Return the answer of a whole pipeline: two lists, RRF, the scorer above and the blend."""
-    worth = {"a": -5.0, "b": 2.0, "c": 1.0, "d": 0.0, "e": -1.0, "f": 9.0}
+    worth = {"a": 1.0, "b": 4.0, "c": 3.0, "d": -2.0, "e": -3.0, "f": 5.0}
     hits = {id: Hit(id, f"text of {id}", metadata={"worth": score}) for id, score in worth.items()}
     stores = [
         FakeStore([hits[id] for id in "abcde"], name="text"),

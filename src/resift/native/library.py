@@ -20,7 +20,7 @@ LIBRARY = Path(__file__).parent / {"win32": "resift.dll", "darwin": "libresift.d
     sys.platform, "libresift.so"
 )
 
-INTERFACE = 3
+INTERFACE = 4
 """Version of the library's functions and structures; RESIFT_INTERFACE in processor.h."""
 
 KERNELS = ("avx512", "avx2", "i8mm", "neon", "portable")

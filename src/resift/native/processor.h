@@ -7,7 +7,7 @@
 
 /* Raised with every change of a structure or of an exported function, here and in library.py: a library that
  * was built before such a change must not be called by Python code from after it. */
-enum { RESIFT_INTERFACE = 3 };
+enum { RESIFT_INTERFACE = 4 };
 EXPORT int32_t resift_interface(void);
 
 /* The names of the kernels that this processor can run, the fastest first, with spaces between. */
