@@ -40,6 +40,8 @@ from resift.ranking.order_model import OrderModel, read_model
 from resift.ranking.scaling import list_z_scores
 
 SEED = 20261118
+MAX_LOSS = 0.005
+"""Learned weights are kept only if no collection left out loses more against the earlier weights."""
 MEASURE = "nDCG@10"
 MODEL_FILE = HERE.parent / "src" / "resift" / "ranking" / "default_order.json"
 MAX_CANDIDATES, MAX_RELEVANT = 40, 4
@@ -464,13 +466,20 @@ def main(argv: list[str] | None = None) -> int:
     left_out = leave_one_out(train, earlier)
     trainer = Trainer(Pools(train))
     means = {key: _mean([row[key] for row in left_out.values()]) for key in ("default", "start", "rrf")}
-    learned = means["default"] > means["start"]
+    worse = [
+        name
+        for name, row in left_out.items()
+        if row["default"] < min(row["start"], row.get("0.2", math.inf)) - MAX_LOSS
+    ]
+    learned = means["default"] > means["start"] and not worse
     data = trainer.model_data(trainer.fit() if learned else trainer.start)
     trained = {
         "script": f"benchmarks/train_order.py, sha256 {_digest(Path(__file__))}",
         "seed": SEED,
         "kept": "the learned weights"
         if learned
+        else f"the start: left out, learned weights lose more than {MAX_LOSS} on {', '.join(worse)}"
+        if worse
         else "the start: learning did not beat it on collections left out",
         "mean nDCG@10, each collection left out": means,
         "collections": {name: _digest(paths[name]) for name in train},

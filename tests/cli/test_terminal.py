@@ -53,7 +53,13 @@ def test_documents_ids_and_file_names_do_not_reach_the_terminal_raw(options, tmp
     (tmp_path / "a.jsonl").write_text(json.dumps(row) + "\n")
     (tmp_path / "\x1b[31mname\u202e.jsonl").write_text(json.dumps(row) + "\n")
     code, out = on_a_terminal(
-        "fuse", "a.jsonl", "\x1b[31mname\u202e.jsonl", *options, columns=100, NO_COLOR="1"
+        "fuse",
+        "a.jsonl",
+        "\x1b[31mname\u202e.jsonl",
+        *options,
+        columns=100,
+        color=False,
+        monkeypatch=monkeypatch,
     )
     assert code == 0
     assert not set(out.replace("\r\n", "\n")) & set(ACTIVE + "\r")

@@ -17,7 +17,7 @@ from resift.ranking.shape import Blend, Guard, Precedence, Quota, Recovery, Shap
 from resift.types import StageKind, make_record, with_scores
 
 IDS = [f"d{number}" for number in range(8)]
-POINTS = {"d0": -6.0, "d1": -5.0, "d2": -4.0, "d3": -3.0, "d4": -2.0, "d5": 8.0, "d6": 1.0, "d7": 0.5}
+POINTS = {"d0": 1.0, "d1": 0.5, "d2": -1.0, "d3": -2.0, "d4": -3.0, "d5": 8.0, "d6": -5.0, "d7": -6.0}
 
 
 class Lists:
@@ -66,12 +66,12 @@ def test_a_doubled_reranker_counts_once():
 def test_a_second_look_is_read_on_its_own_scale():
     """A second reranker between 0 and 1 judges the first one's top three: its favourite of them leads."""
     second = Rerank(
-        Points({"d5": 0.1, "d6": 0.2, "d7": 0.9}, name="probabilities"), depth=3, name="second-look"
+        Points({"d5": 0.1, "d0": 0.2, "d1": 0.9}, name="probabilities"), depth=3, name="second-look"
     )
     found = ranking(rerank=[Rerank(Points(POINTS)), second])
     parts = {name for id in IDS for name, _ in found.path(id)[-1].parts}
     assert {"points", "probabilities"} <= parts
-    assert found.ids.index("d7") < found.ids.index("d5")
+    assert found.ids.index("d1") < found.ids.index("d5")
 
 
 def test_without_a_reranker_the_blend_leaves_the_order():

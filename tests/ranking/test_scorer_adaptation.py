@@ -88,3 +88,18 @@ def test_a_scorer_that_knows_nothing_does_little_harm():
 def test_another_score_scale_changes_little(change, scale):
     changed = reciprocal_rank(lambda pool: {id: change(value) for id, value in good(pool).items()}, scale)
     assert changed == pytest.approx(reciprocal_rank(good), abs=0.06)
+
+
+def test_a_reranker_may_lift_the_answer_from_the_end_of_the_list():
+    """One high score far down is what rerankers are for; it is not a contradiction of the first stage."""
+    ids = [f"d{i:02}" for i in range(10)]
+    fused = weighted(
+        [[Hit(id, "", 10.0 - i, name) for i, id in enumerate(ids)] for name in ("words", "vectors")],
+        retrieval_modes=["lexical", "dense"],
+    )
+    scores = [-4.0 - 0.5 * i for i in range(8)] + [8.0, -9.0]
+    record = StageRecord(
+        kind=StageKind.RERANK, name="rerank", source="scorer", ids=tuple(ids), scores=tuple(scores),
+        score_scale="logit", languages="any",
+    )  # fmt: skip
+    assert blend(list(fused), trace=Trace((*fused.records, record))).ids[0] == "d08"

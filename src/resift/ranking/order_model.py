@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -226,11 +227,20 @@ def list_facts(lexical: Sequence[float], dense: Sequence[float], code_density: f
 
 
 def scorer_facts(scores: Sequence[float], first_stage: Sequence[float]) -> dict[str, float]:
-    """Return the correlation of a reranker with the first stage on the reranked hits; 6 are needed.
+    """Return the rank correlation of a reranker with the first stage on the reranked hits; 6 are needed.
 
-    It does not depend on the scale of the scores. Scores without information agree with nothing.
+    Scores without information agree with nothing. Ranks do not depend on the scale of the scores, and a
+    reranker that lifts one hit from the end of the list still agrees about the others.
     """
-    return {SCORER_AGREEMENT: correlation(scores, first_stage)} if len(scores) >= MIN_SCORES else {}
+    if len(scores) < MIN_SCORES:
+        return {}
+    return {SCORER_AGREEMENT: correlation(_mean_ranks(scores), _mean_ranks(first_stage))}
+
+
+def _mean_ranks(values: Sequence[float]) -> list[float]:
+    """Return the rank of each value; equal values share the mean of their ranks."""
+    ordered = sorted(values)
+    return [(bisect_left(ordered, value) + bisect_right(ordered, value)) / 2 for value in values]
 
 
 def scorer_fit(facts: Mapping[str, float]) -> float:
