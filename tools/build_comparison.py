@@ -70,6 +70,18 @@ def cross_encoder(data: Mapping[str, Any]) -> str:
     return _markdown(["passages", *names], rows)
 
 
+def model_speed(data: Mapping[str, Any]) -> str:
+    """Return milliseconds per pair of each model shape and engine."""
+    rows = []
+    for name, shape in data["shapes"].items():
+        for pairs in ("n=20", "n=100"):
+            times = shape[pairs]["ms_per_pair"]
+            onnx = min(time for engine, time in times.items() if engine.startswith("onnxruntime"))
+            cells = [times["native int8"], onnx, times["torch fp32"], times["times_torch"]]
+            rows.append([name, pairs, *map(_number, cells)])
+    return _markdown(["shape", "pairs", "resift", "onnxruntime int8", "torch fp32", "× torch"], rows)
+
+
 def cold_start(data: Mapping[str, Any]) -> str:
     """From a new process to the first score, and the memory then."""
     rows = [
@@ -169,6 +181,7 @@ TABLES: dict[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
     "cold_start": ("cross_encoder", cold_start),
     "context": ("context", context),
     "cross_encoder": ("cross_encoder", cross_encoder),
+    "model_speed": ("model_speed", model_speed),
     "fusion": ("fusion", fusion),
     "installation": ("cold_start", installation),
     "quality": ("default_table", quality),
