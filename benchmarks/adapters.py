@@ -8,6 +8,9 @@ The target is 1.5 ms of CPU per 100 documents. Each document has a title and a b
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import sqlite3
 import sys
 import time
 
@@ -47,11 +50,30 @@ def measure(documents, rounds: int) -> float:
     return best
 
 
+def tables() -> dict[str, object]:
+    """Return a frame of each library that is installed, and rows of SQLite."""
+    rows = [{"id": f"d{i}", "title": f"Title {i}", "body": f"{WORDS} {i}", "year": 2000 + i} for i in range(COUNT)]
+    connection = sqlite3.connect(":memory:")
+    connection.row_factory = sqlite3.Row
+    connection.execute("CREATE TABLE docs (id, title, body, year)")
+    connection.executemany("INSERT INTO docs VALUES (:id, :title, :body, :year)", rows)
+    found = {"dicts": rows, "sqlite3 rows": connection.execute("SELECT * FROM docs").fetchall()}
+    for library, make in (
+        ("pandas", lambda module: module.DataFrame(rows)),
+        ("polars", lambda module: module.DataFrame(rows)),
+        ("pyarrow", lambda module: module.Table.from_pylist(rows)),
+        ("langchain_core.documents", lambda module: [module.Document(row["body"], id=row["id"]) for row in rows]),
+    ):
+        with contextlib.suppress(ImportError):
+            found[library] = make(importlib.import_module(library))
+    return found
+
+
 def main() -> int:
     rounds = 3 if "--quick" in sys.argv else 15
     rows = {}
-    for name, response in RESPONSES.items():
-        documents = enlarge(response)
+    shapes = {name: enlarge(response) for name, response in RESPONSES.items()} | tables()
+    for name, documents in shapes.items():
         if len(read_hits(documents, unique=False)) >= COUNT:
             rows[name] = measure(documents, rounds)
     print(f"{'shape':<28}ms of CPU per {COUNT} documents")

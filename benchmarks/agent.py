@@ -50,10 +50,7 @@ def collection(name: str, folder: Path) -> tuple[Path, list[tuple[str, set[str]]
     chance = random.Random(name)
     rows = map(json.loads, (DATA / name / "corpus.jsonl").open(encoding="utf-8"))
     corpus = {row["_id"]: row for row in rows if row["text"].strip()}
-    texts = {
-        row["_id"]: row["text"]
-        for row in map(json.loads, (DATA / name / "queries.jsonl").open(encoding="utf-8"))
-    }
+    texts = {row["_id"]: row["text"] for row in map(json.loads, (DATA / name / "queries.jsonl").open(encoding="utf-8"))}
     wanted: dict[str, set[str]] = {}
     for line in (DATA / name / "qrels" / "test.tsv").read_text(encoding="utf-8").splitlines()[1:]:
         query, document, grade = line.split("\t")
@@ -161,9 +158,7 @@ def packs(folder: Path, *, quick: bool) -> dict:
         started = time.perf_counter()
         built = asyncio.run(build_pack(source, pack))
         built_s = time.perf_counter() - started
-        others = [
-            question for other, (_, rows) in sources.items() if other != name for question, _ in rows[:20]
-        ]
+        others = [question for other, (_, rows) in sources.items() if other != name for question, _ in rows[:20]]
         chosen, strange = (asked[:3], none[:2]) if quick else (asked, none + others)
         results[name] = {
             "articles": built.articles,

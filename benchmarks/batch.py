@@ -114,9 +114,7 @@ def engine_run(kind: Any, source: Path, engine: str, *, workers: int, shard_rows
             if state.rows:
                 seen.append(state)
 
-        run_batch(
-            kind, source, out, engine=engine, workers=workers, shard_rows=shard_rows, on_progress=progress
-        )
+        run_batch(kind, source, out, engine=engine, workers=workers, shard_rows=shard_rows, on_progress=progress)
         wall, processor = time.perf_counter() - started, used.seconds()
     first, last = seen[0], seen[-1]
     return {
@@ -151,9 +149,7 @@ def compared(
     }  # fmt: skip
 
 
-def _engine_figures(
-    runs: list[dict[str, Any]], library: dict[str, float], *, rows: int, full: int
-) -> dict[str, float]:
+def _engine_figures(runs: list[dict[str, Any]], library: dict[str, float], *, rows: int, full: int) -> dict[str, float]:
     after = _sum(runs, "rows_after_start")
     rate = after / _sum(runs, "wall_after_start_s")
     by_processor = after / _sum(runs, "processor_after_start_s")
@@ -182,9 +178,7 @@ def run(size: float, words: int, only: Sequence[str], turns: int) -> dict[str, A
     with tempfile.TemporaryDirectory() as folder:
         if "rerank" in only:
             rows = max(30, round(QUESTIONS * size / turns))
-            source = write_questions(
-                Path(folder) / "q.parquet", rows=rows, candidates=CANDIDATES, words=words
-            )
+            source = write_questions(Path(folder) / "q.parquet", rows=rows, candidates=CANDIDATES, words=words)
             rerank("warm", ["up"])
             found["rerank"] = {
                 "candidates": CANDIDATES, "words": words,

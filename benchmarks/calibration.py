@@ -69,9 +69,7 @@ def some(texts: dict[str, str], count: int) -> dict[str, str]:
     return {query: texts[query] for query in chosen}
 
 
-async def of_collection(
-    collection: Collection, index: Path, scorer: CrossEncoderReranker, count: int
-) -> Pairs:
+async def of_collection(collection: Collection, index: Path, scorer: CrossEncoderReranker, count: int) -> Pairs:
     """Return the pairs of one collection."""
     store = SQLiteStore(index, embedder=Embedder(DEFAULT_EMBEDDER), read_only=True)
     pipeline = Pipeline.default(store, rerank=False)
@@ -155,10 +153,7 @@ def main(argv: list[str] | None = None) -> int:
         collections[name] = run_sync(of_collection(collection, index, scorer, args.questions))
         print(name, len(collections[name]), file=sys.stderr, flush=True)
     calibrator, rows = fitted(collections), table_of(collections)
-    mean = {
-        key: round(statistics.fmean(row[key] for row in rows.values()), 3)
-        for key in next(iter(rows.values()))
-    }
+    mean = {key: round(statistics.fmean(row[key] for row in rows.values()), 3) for key in next(iter(rows.values()))}
     for name, row in {**rows, "mean": mean}.items():
         print(f"{name:<24}", "  ".join(f"{key} {value}" for key, value in row.items()), file=sys.stderr)
     print(calibrator, file=sys.stderr)

@@ -21,9 +21,7 @@ from benchmarks.harness import ENVS, HERE, option_parser, peer_env, read_results
 
 IMPORT = "import resift"
 FIRST_FUSE = "import resift; resift.fuse([['a', 'b'], ['b', 'c']])"
-FIRST_RERANK = (
-    "import resift; assert not resift.rerank('what is a car', ['A car has wheels.', 'Fruit.']).degraded"
-)
+FIRST_RERANK = "import resift; assert not resift.rerank('what is a car', ['A car has wheels.', 'Fruit.']).degraded"
 NOTHING = "pass"
 WEIGH = """
 import json

@@ -50,7 +50,6 @@ def read_set(folder: Path, queries: int) -> tuple[list[dict], list[tuple[str, se
         texts[row["_id"]] = row["text"]
     judged = [(texts[id], relevant[id]) for id in texts if id in relevant]
     step = max(1, len(judged) // queries)
-    # Of several, not the first: the ranks of neighbors were chosen on every other query of chunkeval.
     return chunks, judged[step // 2 :: step][:queries]
 
 
@@ -88,9 +87,7 @@ def whole_ids(ranking: Ranking, texts: dict[str, str], max_tokens: int) -> tuple
     spent_ms = (time.perf_counter() - started) * 1000
     pieces = {piece.id: piece for source in context.sources for piece in source.pieces}
     joined = context.text
-    whole = {
-        id for id, piece in pieces.items() if piece.end == len(texts[id]) and piece.text.strip() in joined
-    }
+    whole = {id for id, piece in pieces.items() if piece.end == len(texts[id]) and piece.text.strip() in joined}
     return whole, context.tokens, spent_ms
 
 
@@ -118,9 +115,7 @@ def measure(index: Index, judged: list[tuple[str, set[str]]], texts: dict[str, s
                 **{name: round(statistics.fmean(values), 3) for name, values in inside[budget].items()},
                 "gained": sum(b and not a for a, b in zip(*inside[budget].values(), strict=True)),
                 "lost": sum(a and not b for a, b in zip(*inside[budget].values(), strict=True)),
-                "mean_tokens": {
-                    name: round(statistics.fmean(values)) for name, values in used[budget].items()
-                },
+                "mean_tokens": {name: round(statistics.fmean(values)) for name, values in used[budget].items()},
             }
             for budget in BUDGETS
         },
@@ -129,9 +124,7 @@ def measure(index: Index, judged: list[tuple[str, set[str]]], texts: dict[str, s
 
 def main(argv: list[str] | None = None) -> int:
     parser = option_parser("context", __doc__, parts=SETS)
-    parser.add_argument(
-        "--queries", type=int, default=500, help="at most this many per collection, evenly spread"
-    )
+    parser.add_argument("--queries", type=int, default=500, help="at most this many per collection, evenly spread")
     parser.add_argument("--indexes", type=Path, help="folder that keeps the indexes between runs")
     args = parser.parse_args(argv)
     data = os.environ.get("RESIFT_DATA")

@@ -42,13 +42,7 @@ NO_AVX512 = ", no AVX-512"
 WITHOUT_AVX512 = tuple(name + NO_AVX512 for name in ("resift, not compiled", "onnxruntime", FOREIGN[1]))
 BEFORE = "resift, before"
 SECTIONS = ["race", "calls", "cold_start", "agreement", "processors", "cascade"]
-REQUIREMENTS = [
-    "torch==2.13.0",
-    "sentence-transformers",
-    "FlashRank",
-    "rerankers[transformers]",
-    "onnxruntime",
-]
+REQUIREMENTS = ["torch==2.13.0", "sentence-transformers", "FlashRank", "rerankers[transformers]", "onnxruntime"]
 QUERY = "how does regular exercise change the risk of heart disease?"
 WORDS = (
     "the of and to in a is that for it as was with be by on not he his but at are this have from or had an "
@@ -100,9 +94,7 @@ def can_hide_avx512() -> bool:
     return "cpuid_fault" in told and "avx512_vnni" in told and shutil.which("cc") is not None
 
 
-def speed(
-    peers: dict[str, Peer], plan: dict[int, list[int]], rounds: int, done: Callable[[dict], None]
-) -> dict:
+def speed(peers: dict[str, Peer], plan: dict[int, list[int]], rounds: int, done: Callable[[dict], None]) -> dict:
     """Return median ms per pair for each length, count and peer, and how many times Resift's that is.
 
     `done` is told after each case what there is, so that a run that is cut short has not been for nothing.
@@ -163,10 +155,7 @@ def concurrency(peer: Peer, rounds: int, *, count: int, callers: int = 8) -> dic
         alone.append(sum(peer.ask({"query": QUERY, "texts": texts})["ms"] for _ in range(callers)))
         together.append(peer.ask({"query": QUERY, "texts": texts, "callers": callers})["ms"])
     pairs = len(texts) * callers * 1000
-    rates = {
-        "one caller": pairs / statistics.median(alone),
-        f"{callers} callers": pairs / statistics.median(together),
-    }
+    rates = {"one caller": pairs / statistics.median(alone), f"{callers} callers": pairs / statistics.median(together)}
     return {name: round(rate, 1) for name, rate in rates.items()} | {
         "ratio": round(statistics.median(alone) / statistics.median(together), 2)
     }
@@ -226,9 +215,7 @@ def agreement(folder: Path, count: int) -> dict:
     for query, text in pairs:
         ids, types = tokenizer.template.pair(tokenizer.ids(query), tokenizer.ids(text))
         feeds = {"input_ids": [ids], "attention_mask": [[1] * len(ids)], "token_type_ids": [types]}
-        plain.append(
-            session.run(None, {name: np.array(row, "int64") for name, row in feeds.items()})[0][0, 0]
-        )
+        plain.append(session.run(None, {name: np.array(row, "int64") for name, row in feeds.items()})[0][0, 0])
     moved = np.abs(ours - np.array(plain))
     return {
         "pairs": len(pairs),
@@ -271,12 +258,9 @@ def cascade(queries_used: int, pool: int) -> dict:
 
     queries, texts = real_texts(1000)
     costly, late = CrossEncoderReranker(), LateInteractionReranker(cache_mb=1000)
-    tries = {
-        f"first-stage order, patience {p}": CascadeReranker(costly, k=10, patience=p) for p in (10, 20, 40)
-    }
+    tries = {f"first-stage order, patience {p}": CascadeReranker(costly, k=10, patience=p) for p in (10, 20, 40)}
     tries |= {
-        f"late interaction, patience {p}": CascadeReranker(costly, cheap=late, k=10, patience=p)
-        for p in (10, 20, 40)
+        f"late interaction, patience {p}": CascadeReranker(costly, cheap=late, k=10, patience=p) for p in (10, 20, 40)
     }
     scored = {name: [] for name in tries}
     kept = {name: [] for name in tries}
@@ -304,8 +288,7 @@ def race(pythons: dict, folder: Path, options: argparse.Namespace) -> dict:
     plan = {100: [5], 256: [2]} if options.quick else {100: options.counts, 256: options.long_counts}
     with contextlib.ExitStack() as stack:
         peers = {
-            name: stack.enter_context(start(name, python, folder, options.before))
-            for name, python in pythons.items()
+            name: stack.enter_context(start(name, python, folder, options.before)) for name, python in pythons.items()
         }
         for peer in peers.values():
             peer.ask({"query": QUERY, "texts": passages(2, 100, seed=0)})
@@ -339,9 +322,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--counts", type=int, nargs="*", default=[20, 40, 100, 200], help="at ~100 tokens")
     parser.add_argument("--long-counts", type=int, nargs="*", default=[20, 100], help="at ~256 tokens")
     parser.add_argument("--peers", nargs="*", default=list(FOREIGN), help="which of the other libraries")
-    parser.add_argument(
-        "--before", type=Path, metavar="FOLDER", help="a compiled checkout of an earlier version"
-    )
+    parser.add_argument("--before", type=Path, metavar="FOLDER", help="a compiled checkout of an earlier version")
     options = parser.parse_args(argv)
     if options.quick:
         options.rounds, options.peers, options.only = 1, [], SECTIONS[:4]

@@ -36,10 +36,7 @@ def race(peers: dict[str, Peer], tokens: int, count: int, rounds: int) -> dict:
         for name, peer in peers.items():
             found[name].append(peer.ask({"texts": texts}))
     per_text = {
-        unit: {
-            name: round(statistics.median(one[unit] for one in runs) / count, 2)
-            for name, runs in found.items()
-        }
+        unit: {name: round(statistics.median(one[unit] for one in runs) / count, 2) for name, runs in found.items()}
         for unit in ("cpu_ms", "ms")
     }
     own = per_text["cpu_ms"]["resift"]

@@ -21,10 +21,7 @@ from resift import Hit
 from resift.ranking import fusion
 
 REQUIREMENTS = ["langchain-classic", "llama-index-core", "haystack-ai", "ranx"]
-LIBRARIES = {
-    "rrf": ["langchain", "llama-index", "haystack", "ranx"],
-    "comb-sum": ["haystack-sum", "ranx-sum"],
-}
+LIBRARIES = {"rrf": ["langchain", "llama-index", "haystack", "ranx"], "comb-sum": ["haystack-sum", "ranx-sum"]}
 OVERLAP = 0.5  # distinct ids / hits in all lists; between a pair of near copies and disjoint lists
 
 Rows = list[list[tuple[str, str, float]]]
@@ -44,9 +41,7 @@ def make_lists(count: int, size: int) -> Rows:
 
 
 def as_hits(lists: Rows) -> list[list[Hit]]:
-    return [
-        [Hit(id, text, score, f"store-{at}") for id, text, score in hits] for at, hits in enumerate(lists)
-    ]
+    return [[Hit(id, text, score, f"store-{at}") for id, text, score in hits] for at, hits in enumerate(lists)]
 
 
 def ours(lists: list[list[Hit]], method: str) -> dict[str, Callable[[], Any]]:
@@ -98,13 +93,7 @@ def main(argv: list[str] | None = None) -> int:
                 fastest = min((took[name] for name in peers), default=None)
                 ratio = round(fastest / took["resift"], 2) if fastest else None
                 cases.append(
-                    {
-                        "method": method,
-                        "lists": count,
-                        "hits": size,
-                        "ms": took,
-                        "fastest peer / resift": ratio,
-                    }
+                    {"method": method, "lists": count, "hits": size, "ms": took, "fastest peer / resift": ratio}
                 )
                 print(f"{method}, {count} × {size} hits", file=sys.stderr)
                 for name, ms in took.items():

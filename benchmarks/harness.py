@@ -33,9 +33,7 @@ RESULTS = HERE / "results"
 def option_parser(name: str, doc: str | None, *, parts: Sequence[str] = ()) -> argparse.ArgumentParser:
     """Return a parser with the options of every benchmark: --quick, --results and, with parts, --only."""
     parser = argparse.ArgumentParser(
-        prog=f"python -m benchmarks.{name}",
-        description=doc,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog=f"python -m benchmarks.{name}", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="a smoke run; writes no results")
     parser.add_argument("--results", default=name, metavar="NAME", help="name of the result file")

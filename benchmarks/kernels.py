@@ -27,11 +27,7 @@ import numpy as np
 from benchmarks.cross_encoder import can_hide_avx512, hiding_library
 from benchmarks.harness import HERE, option_parser, report
 
-MODELS = [
-    "cross-encoder/ms-marco-MiniLM-L-12-v2",
-    "answerdotai/answerai-colbert-small-v1",
-    "BAAI/bge-small-en-v1.5",
-]
+MODELS = ["cross-encoder/ms-marco-MiniLM-L-12-v2", "answerdotai/answerai-colbert-small-v1", "BAAI/bge-small-en-v1.5"]
 LENGTHS = [3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 100, 129, 256, 512]
 SPEED_LENGTHS = [32, 100, 256, 512]
 
@@ -126,8 +122,7 @@ def emulated(lengths: list[int]) -> dict:
             asked = [row(tokens, tokens) for tokens in lengths]
             expected = b"".join(NativeSession(data).run(*one).tobytes() for one in asked)
             given = b"".join(
-                struct.pack("<2i", len(ids), len(ids)) + np.array([ids, types], "<i4").tobytes()
-                for ids, types in asked
+                struct.pack("<2i", len(ids), len(ids)) + np.array([ids, types], "<i4").tobytes() for ids, types in asked
             )
             rows += len(asked)
             for kernel in differ:
@@ -165,9 +160,7 @@ def raw_model(data: bytes) -> Iterator[bytes]:
     def pack(weights: int, inputs: int, outputs: int, packed: int, _sums: int) -> None:
         plain[packed] = ctypes.string_at(weights, inputs * outputs)
 
-    library = SimpleNamespace(
-        bert_pack_raw=pack, bert_packed_size_raw=lambda inputs, outputs: inputs * outputs
-    )
+    library = SimpleNamespace(bert_pack_raw=pack, bert_packed_size_raw=lambda inputs, outputs: inputs * outputs)
     weights = PackedBert(OnnxBert(read_graph(data)), Kernel("raw", "", library))
     bert, sizes = weights.bert, weights.sizes
 
@@ -185,9 +178,7 @@ def raw_model(data: bytes) -> Iterator[bytes]:
     yield struct.pack("<4i", bert.hidden, bert.heads, bert.ffn, bert.layers)
     yield struct.pack("<f2i", bert.attention_scale, bert.scale_query_and_key, bert.classes)
     yield table(bert.word, sizes.words) + table(bert.token_type, sizes.token_types)
-    yield struct.pack("<i", sizes.positions) + ctypes.string_at(
-        bert.position, 4 * sizes.positions * bert.hidden
-    )
+    yield struct.pack("<i", sizes.positions) + ctypes.string_at(bert.position, 4 * sizes.positions * bert.hidden)
     yield norm(bert.embedding_norm)
     for layer in bert.layer[: bert.layers]:
         yield from map(linear, (layer.qkv, layer.attention_output, layer.ffn_up, layer.ffn_down))

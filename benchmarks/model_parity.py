@@ -111,9 +111,7 @@ def shapes() -> dict[str, Shape]:
         "jina-reranker-v2 names": Shape(lambda: xlm(768, 12), pair_length=128, flash_names=True),
         "ModernBERT base (cls)": Shape(lambda: modern(768, 22, 1152, "cls"), pair_length=128),
         "gte-reranker-modernbert (mean)": Shape(lambda: modern(768, 22, 1152, "mean"), pair_length=128),
-        "embedder gte-modernbert (cls)": Shape(
-            lambda: modern(768, 22, 1152, None), modules="cls", pair_length=128
-        ),
+        "embedder gte-modernbert (cls)": Shape(lambda: modern(768, 22, 1152, None), modules="cls", pair_length=128),
         "ModernBERT, 6 layers, 8,000 tokens": Shape(lambda: modern(768, 6, 1152, "mean"), 8000, pairs=0),
         "XLM-R 8k, 3 layers, 8,000 tokens": Shape(lambda: xlm(1024, 3, 8194), 8000, pairs=0),
         "bge-reranker-v2-m3": Shape(lambda: xlm(1024, 24, 8194), 512, pair_length=128),
@@ -177,9 +175,7 @@ def save(folder: Path, model: Any, shape: Shape) -> Callable[[list[int]], np.nda
             path = folder / f"{i}_{kind}"
             path.mkdir()
             module.eval().save(str(path), safe_serialization=True)
-            rows.append(
-                {"idx": i, "name": str(i), "path": path.name, "type": f"sentence_transformers.models.{kind}"}
-            )
+            rows.append({"idx": i, "name": str(i), "path": path.name, "type": f"sentence_transformers.models.{kind}"})
         (folder / "modules.json").write_text(json.dumps(rows))
 
     @torch.no_grad()
@@ -210,8 +206,7 @@ def measure(name: str, shape: Shape) -> dict[str, Any]:
         network = read_model_folder(folder).network
         assert network is not None
         fp32, int8 = (
-            TransformerSession(pack_network(network, kernel, precision), kernel)
-            for precision in ("fp32", "int8")
+            TransformerSession(pack_network(network, kernel, precision), kernel) for precision in ("fp32", "int8")
         )
 
     def text(size: int) -> list[int]:
@@ -225,9 +220,7 @@ def measure(name: str, shape: Shape) -> dict[str, Any]:
     def scores(outputs: Sequence[np.ndarray], base: np.ndarray) -> np.ndarray:
         if outputs[0].size == 1:
             return np.array([float(output[0]) for output in outputs])
-        return np.array(
-            [float(output @ base / np.linalg.norm(output) / np.linalg.norm(base)) for output in outputs]
-        )
+        return np.array([float(output @ base / np.linalg.norm(output) / np.linalg.norm(base)) for output in outputs])
 
     sizes = np.unique(np.geomspace(1, min(shape.longest, 512), REFERENCES).round().astype(int))
     lengths = [1, 100, 1000, shape.longest] if shape.longest > 512 else sorted({*sizes, *DENSE_LENGTHS})
@@ -239,9 +232,7 @@ def measure(name: str, shape: Shape) -> dict[str, Any]:
     spread = float(np.std(exact))
     if shape.pairs:
         pairs = [text(int(size)) for size in np.geomspace(1, shape.pair_length, shape.pairs).round()]
-        wide, narrow = (
-            scores([run(session, ids) for ids in pairs], run(session, anchor)) for session in (fp32, int8)
-        )
+        wide, narrow = (scores([run(session, ids) for ids in pairs], run(session, anchor)) for session in (fp32, int8))
         spread = float(np.std(wide))
         row |= {
             "pairs": shape.pairs,

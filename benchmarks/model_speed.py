@@ -30,14 +30,7 @@ from resift.models.packed_weights import pack_network
 from resift.models.safetensors_model import TransformerSession
 from resift.native.library import native_kernel
 
-NAMES = (
-    "MiniLM-L-12",
-    "ettin-17m",
-    "ettin-32m",
-    "bge-reranker-base",
-    "ModernBERT base (cls)",
-    "bge-reranker-v2-m3",
-)
+NAMES = ("MiniLM-L-12", "ettin-17m", "ettin-32m", "bge-reranker-base", "ModernBERT base (cls)", "bge-reranker-v2-m3")
 TOKENS, BATCH = 100, 20
 
 

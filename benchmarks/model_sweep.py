@@ -68,9 +68,7 @@ def build_tokenizer(draw: random.Random, roles: dict[str, str]) -> Any:
     if roles is BERT_TOKENS:
         pair = f"{first} $A {last} $B:1 {last}:1"
     ids = [(name, tokenizer.token_to_id(name)) for name in (first, last)]
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{first} $A {last}", pair=pair, special_tokens=ids
-    )
+    tokenizer.post_processor = processors.TemplateProcessing(single=f"{first} $A {last}", pair=pair, special_tokens=ids)
     return tokenizer
 
 
@@ -296,11 +294,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "models": len(rows),
             "families": dict(Counter(f"{row['family']} {row['kind']}" for row in rows)),
             "fp32_difference": max((row["difference"] for row in rows), default=None),
-            "int8_tau": {
-                "models": len(taus),
-                "min": round(min(taus), 4),
-                "median": round(float(np.median(taus)), 4),
-            },
+            "int8_tau": {"models": len(taus), "min": round(min(taus), 4), "median": round(float(np.median(taus)), 4)},
             "failures": failures,
         },
         packages=("torch", "transformers", "sentence-transformers"),

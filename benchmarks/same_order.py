@@ -56,16 +56,8 @@ QUESTIONS = (
 )
 
 
-CHEESE = (
-    "Lyon is famous for its cheese.",
-    "Paris is where the French government sits.",
-    "Cells have mitochondria.",
-)
-CAPITAL = (
-    "Lyon is the capital of French cheese.",
-    "Paris is the capital of France.",
-    "Cells have mitochondria.",
-)
+CHEESE = ("Lyon is famous for its cheese.", "Paris is where the French government sits.", "Cells have mitochondria.")
+CAPITAL = ("Lyon is the capital of French cheese.", "Paris is the capital of France.", "Cells have mitochondria.")
 EXAMPLES = [
     ("flashrank", "what is the capital of France?", CHEESE, [1, 0, 2]),
     ("rerankers", "what is the capital of France?", CHEESE, [1, 0, 2]),

@@ -185,11 +185,7 @@ async def grow(passages: Passages, folder: Path, size: int) -> dict[str, Any]:
 
 
 async def read(
-    passages: Passages | Questions,
-    folder: Path,
-    size: int,
-    ready: Callable[[], object],
-    ended: Callable[[], bool],
+    passages: Passages | Questions, folder: Path, size: int, ready: Callable[[], object], ended: Callable[[], bool]
 ) -> dict[str, float]:
     """Ask calmly, say so, and ask on until it has ended; return how much longer answers took then."""
     embedder = Prepared()

@@ -50,11 +50,7 @@ class Passages:
     def document(self, number: int) -> dict[str, Any]:
         """Return a passage as a store takes it."""
         text = self.texts[number] if number < len(self.texts) else self._mixed(number)
-        return {
-            "id": f"p{number}",
-            "text": text,
-            "metadata": {"part": number % 1000, "real": number < len(self.texts)},
-        }
+        return {"id": f"p{number}", "text": text, "metadata": {"part": number % 1000, "real": number < len(self.texts)}}
 
     def _mixed(self, number: int) -> str:
         first, second = (self.texts[at].split() for at in self.partners[number])

@@ -68,12 +68,7 @@ def rerank_requests(
     seed = random.Random(documents * size)
     return [
         request_bytes(
-            path,
-            {
-                "model": "m",
-                "query": QUERY,
-                "documents": [lead + text_of(size, seed) for _ in range(documents)],
-            },
+            path, {"model": "m", "query": QUERY, "documents": [lead + text_of(size, seed) for _ in range(documents)]}
         )
         for _ in range(count)
     ]
@@ -116,9 +111,7 @@ def rates(quick: bool) -> dict[str, Any]:
         for name, documents, connections in (("25 documents", 25, 64), ("100 documents", 100, 16)):
             used = cpu_s(server)
             load = asyncio.run(
-                closed_loop(
-                    server.port, rerank_requests(documents, 1000), connections=connections, seconds=seconds
-                )
+                closed_loop(server.port, rerank_requests(documents, 1000), connections=connections, seconds=seconds)
             )
             each = (cpu_s(server) - used) / max(1, load.count(200))
             found[name] = {**load.row(), "connections": connections, "server_cpu_ms": round(each * 1000, 2)}
@@ -216,9 +209,7 @@ def soak(quick: bool) -> dict[str, Any]:
         for _ in range(rounds):
             done = 0
             while done < each:
-                done += asyncio.run(closed_loop(server.port, requests, connections=32, seconds=1.0)).count(
-                    200
-                )
+                done += asyncio.run(closed_loop(server.port, requests, connections=32, seconds=1.0)).count(200)
             seen.append((done, rss_mb(server), open_files(server)))
         # The first round warms caches and pools up.
         grown = seen[-1][1] - seen[0][1]
@@ -238,13 +229,10 @@ def model(quick: bool) -> dict[str, Any]:
     server = real("--any-model", "--embedder", "none", "--no-access-log")
     try:
         paced = asyncio.run(
-            open_loop(
-                server.port, rerank_requests(10, 400), per_s=4, seconds=3 if quick else 30, connections=16
-            )
+            open_loop(server.port, rerank_requests(10, 400), per_s=4, seconds=3 if quick else 30, connections=16)
         )
         rounds = [
-            (_served(server, 2.0 if quick else 6.0), _direct(2.0 if quick else 6.0))
-            for _ in range(1 if quick else 5)
+            (_served(server, 2.0 if quick else 6.0), _direct(2.0 if quick else 6.0)) for _ in range(1 if quick else 5)
         ]
     finally:
         server.stop()
@@ -257,8 +245,7 @@ def model(quick: bool) -> dict[str, Any]:
         ),
         # Processor time does not see who else is at work.
         "pairs_per_cpu_s_ratio": round(
-            statistics.median(theirs["cpu_ms_per_pair"] / mine["cpu_ms_per_pair"] for mine, theirs in rounds),
-            3,
+            statistics.median(theirs["cpu_ms_per_pair"] / mine["cpu_ms_per_pair"] for mine, theirs in rounds), 3
         ),
     }
 

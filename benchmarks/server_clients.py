@@ -33,10 +33,7 @@ CLIENTS: dict[str, tuple[str, list[str]]] = {
     "litellm": ("litellm", ["litellm"]),
     "langchain-cohere": ("langchain_cohere", ["langchain-cohere"]),
     "langchain-openai": ("langchain_openai", ["langchain-openai"]),
-    "llama-index-cohere": (
-        "llama_index_cohere",
-        ["llama-index-core", "llama-index-postprocessor-cohere-rerank"],
-    ),
+    "llama-index-cohere": ("llama_index_cohere", ["llama-index-core", "llama-index-postprocessor-cohere-rerank"]),
     "llama-index-tei": ("llama_index_tei", ["llama-index-core", "llama-index-postprocessor-tei-rerank"]),
     "haystack-tei": ("haystack_tei", ["haystack-ai", "huggingface-api-haystack"]),
     "haystack-cohere": ("haystack_cohere", ["cohere-haystack"]),

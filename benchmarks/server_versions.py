@@ -35,8 +35,7 @@ def main(argv: list[str] | None = None) -> int:
     rounds, seconds = (1, 0.3) if args.quick else (args.rounds, args.seconds)
     checkouts = {"this": ROOT} if args.other is None else {"this": ROOT, "other": args.other.resolve()}
     servers = {
-        name: start(*STUB, folder=folder, env={"PYTHONPATH": str(folder / "src")})
-        for name, folder in checkouts.items()
+        name: start(*STUB, folder=folder, env={"PYTHONPATH": str(folder / "src")}) for name, folder in checkouts.items()
     }
     try:
         rates, costs = _measure(servers, rounds, seconds)
@@ -49,9 +48,7 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _measure(
-    servers: dict[str, Server], rounds: int, seconds: float
-) -> tuple[dict[str, float], dict[str, float]]:
+def _measure(servers: dict[str, Server], rounds: int, seconds: float) -> tuple[dict[str, float], dict[str, float]]:
     draw = random.Random(1)
     texts = [" ".join(draw.choices(WORDS, k=80)) for _ in range(200)]
     bodies = [{"query": "flow over a wing", "documents": draw.sample(texts, 20)} for _ in range(50)]

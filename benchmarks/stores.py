@@ -67,11 +67,7 @@ class Corpus:
     def chunks(self, start: int, count: int) -> list[dict[str, Any]]:
         picked = self._random.choice(len(self.words), size=(count, WORDS_PER_CHUNK), p=self.share)
         return [
-            {
-                "id": f"c{start + at}",
-                "text": " ".join(self.words[row]),
-                "metadata": {"part": (start + at) % 20},
-            }
+            {"id": f"c{start + at}", "text": " ".join(self.words[row]), "metadata": {"part": (start + at) % 20}}
             for at, row in enumerate(picked)
         ]
 
@@ -194,11 +190,7 @@ async def _compared(stores: list[Any], queries: list[str]) -> dict[str, Any]:
         together.append((time.perf_counter() - begun) * 1000)
     medians = {name: round(statistics.median(times), 2) for name, times in alone.items()}
     fanned = statistics.median(together)
-    return {
-        "alone_ms": medians,
-        "together_ms": round(fanned, 2),
-        "ratio": round(fanned / max(medians.values()), 3),
-    }
+    return {"alone_ms": medians, "together_ms": round(fanned, 2), "ratio": round(fanned / max(medians.values()), 3)}
 
 
 async def _timed(store: Any, query: str, **options: Any) -> float:
@@ -220,11 +212,7 @@ def _size_mb(folder: Path) -> float:
 
 def _child(*args: str) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.stores", *args],
-        check=True,
-        capture_output=True,
-        text=True,
-        cwd=HERE.parent,
+        [sys.executable, "-m", "benchmarks.stores", *args], check=True, capture_output=True, text=True, cwd=HERE.parent
     )
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
@@ -272,16 +260,9 @@ def main(argv: list[str] | None = None) -> int:
         "hybrid_p50_within_40_ms": largest["hybrid_p50_ms"] <= TARGET_P50_MS,
         "rss_within_600_mb": largest["rss_mb"] <= TARGET_RSS_MB,
         "store_takes_less_than_a_tenth_of_indexing": share["store_share_of_time"] < 0.1,
-        "fan_out_within_1.2": {
-            name: found["ratio"] <= TARGET_FAN_OUT for name, found in largest["fan_out"].items()
-        },
+        "fan_out_within_1.2": {name: found["ratio"] <= TARGET_FAN_OUT for name, found in largest["fan_out"].items()},
     }
-    data = {
-        "growth": rows,
-        "indexing": share,
-        "load_average_at_start": load,
-        "met": verdict,
-    }
+    data = {"growth": rows, "indexing": share, "load_average_at_start": load, "met": verdict}
     report(args, data, packages=["resift", "numpy"])
     return 0
 

@@ -278,9 +278,7 @@ class Trainer:
     def model_data(self, values: np.ndarray) -> dict[str, Any]:
         """Return the coefficients as in `default_order.json`."""
         data: dict[str, Any] = {}
-        parts = zip(
-            ("dense", "reranker", "demotion"), (DENSE, RERANKER, DEMOTION), self.split(values), strict=False
-        )
+        parts = zip(("dense", "reranker", "demotion"), (DENSE, RERANKER, DEMOTION), self.split(values), strict=False)
         for name, facts, (base, *own) in parts:
             terms = {fact: [round(float(c), 3), *RANGES[fact]] for fact, c in zip(facts, own, strict=True)}
             data[name] = {"base": round(float(base), 3), "terms": terms}
@@ -347,9 +345,7 @@ def other_scorers(recordings: Mapping[str, Recording], folder: Path, model: Orde
     """Return the default order with better, worse and rescaled scorers, next to scorer and first stage."""
     random = np.random.default_rng(SEED)
 
-    def changed(
-        change: Callable[[np.ndarray, np.ndarray], np.ndarray], scale: str = "logit"
-    ) -> list[Recording]:
+    def changed(change: Callable[[np.ndarray, np.ndarray], np.ndarray], scale: str = "logit") -> list[Recording]:
         result = []
         for recording in recordings.values():
             queries = []
@@ -357,9 +353,7 @@ def other_scorers(recordings: Mapping[str, Recording], folder: Path, model: Orde
                 values = np.array(list(query.rerank.values()))
                 relevant = np.array([query.qrels.get(id, 0) > 0 for id in query.rerank])
                 scores = change(values, relevant) if len(values) else values
-                queries.append(
-                    replace(query, rerank=dict(zip(query.rerank, map(float, scores), strict=True)))
-                )
+                queries.append(replace(query, rerank=dict(zip(query.rerank, map(float, scores), strict=True))))
             header = replace(recording.header, score_scale=scale)  # type: ignore[arg-type]
             result.append(Recording(header, tuple(queries)))
         return result
@@ -485,11 +479,7 @@ def main(argv: list[str] | None = None) -> int:
         "collections": {name: _digest(paths[name]) for name in train},
     }
     model = read_model(data)
-    blind = {
-        name: compare(recording, model, earlier.get(name))
-        for name, recording in known.items()
-        if name in BLIND
-    }
+    blind = {name: compare(recording, model, earlier.get(name)) for name, recording in known.items() if name in BLIND}
     prose = {name: train[name] for name in ("scifact", "squad2-dev-passages", "cranfield") if name in train}
     scorers = other_scorers(prose, args.recordings, model)
     spent = levers(train)
@@ -499,14 +489,7 @@ def main(argv: list[str] | None = None) -> int:
         MODEL_FILE.write_text(text + "\n", encoding="utf-8")
     report(
         args,
-        {
-            "model": data,
-            "trained": trained,
-            "left out": left_out,
-            "blind": blind,
-            "scorers": scorers,
-            "levers": spent,
-        },
+        {"model": data, "trained": trained, "left out": left_out, "blind": blind, "scorers": scorers, "levers": spent},
     )
     return 0
 

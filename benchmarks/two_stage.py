@@ -56,13 +56,9 @@ def race(peers: dict[str, Peer], queries: list[str]) -> dict:
             answers[name].append(peers[name].ask({"query": query, "limit": LIMIT}))
     told: dict = {}
     for clock in ("ms", "cpu_ms"):
-        medians = {
-            name: round(statistics.median(one[clock] for one in given), 1) for name, given in answers.items()
-        }
+        medians = {name: round(statistics.median(one[clock] for one in given), 1) for name, given in answers.items()}
         told[f"{clock}_per_query"] = medians
-        told[f"{clock}_times_resift"] = {
-            name: round(value / medians["resift"], 2) for name, value in medians.items()
-        }
+        told[f"{clock}_times_resift"] = {name: round(value / medians["resift"], 2) for name, value in medians.items()}
     if "txtai-onnx" in answers:
         pairs = zip(answers["resift"], answers["txtai-onnx"], strict=True)
         same = sum(one["ids"] == other["ids"] for one, other in pairs)

@@ -8,12 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MEASURED = ["resift.ranking.fusion", "resift.plugins", "resift.types"]
-TESTS = [
-    "tests/ranking/fusion",
-    "tests/test_plugins.py",
-    "tests/test_types.py",
-    "tests/test_types_from_files.py",
-]
+TESTS = ["tests/ranking/fusion", "tests/test_plugins.py", "tests/test_types.py", "tests/test_types_from_files.py"]
 
 
 def main() -> int:

@@ -94,9 +94,7 @@ def wrong_arrows(sources: dict[str, str]) -> list[str]:
         wrong += [
             f"{module} imports {target}"
             for target in sorted(arrows(source, module))
-            if not target.startswith("_")
-            and level(target) >= level(room)
-            and (module, target) not in EXCEPTIONS
+            if not target.startswith("_") and level(target) >= level(room) and (module, target) not in EXCEPTIONS
         ]
     return wrong
 
@@ -104,9 +102,7 @@ def wrong_arrows(sources: dict[str, str]) -> list[str]:
 @functools.cache
 def sources() -> dict[str, str]:
     return {
-        ".".join(["resift", *path.relative_to(SOURCE).with_suffix("").parts]): path.read_text(
-            encoding="utf-8"
-        )
+        ".".join(["resift", *path.relative_to(SOURCE).with_suffix("").parts]): path.read_text(encoding="utf-8")
         for path in sorted(SOURCE.rglob("*.py"))
         # Its strings are old module paths, and no imports.
         if path not in (SOURCE / "__init__.py", SOURCE / "_internal/renamed_modules.py")

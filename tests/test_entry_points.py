@@ -126,9 +126,7 @@ def test_a_missing_extra_is_named_with_the_line_that_installs_it(package, monkey
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
     real = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *a: None if name == package else real(name, *a)
-    )
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == package else real(name, *a))
     assert re.search(r"pip install .*\[\w+\]", says_what_to_do(EXTRAS[package]))
 
 
@@ -173,9 +171,7 @@ def test_an_empty_list_gives_an_answer_or_a_clear_error(call):
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda query: (
-            resift.fuse([[HIT]]) and resift.load_reranker("semantic-bm25").fuse([[HIT]], k=1, query=query)
-        ),
+        lambda query: resift.fuse([[HIT]]) and resift.load_reranker("semantic-bm25").fuse([[HIT]], k=1, query=query),
         lambda query: resift.Pipeline(FakeStore([HIT], name="s"), rerank=OverlapScorer()).search(query),
         lambda query: resift.RetrievalNode([FakeStore([HIT], name="s")]).execute({"query": query}),
     ],

@@ -15,8 +15,7 @@ import resift
 
 SOURCE = Path(resift.__file__).parent
 PACKAGES = [
-    ".".join(["resift", *file.parent.relative_to(SOURCE).parts])
-    for file in sorted(SOURCE.rglob("__init__.py"))
+    ".".join(["resift", *file.parent.relative_to(SOURCE).parts]) for file in sorted(SOURCE.rglob("__init__.py"))
 ]
 EXPORTING = [package for package in PACKAGES if hasattr(importlib.import_module(package), "__all__")]
 
@@ -37,10 +36,7 @@ def names_for_type_checkers(package: str) -> dict[str, str]:
     tree = ast.parse((folder_of(package) / "__init__.py").read_text(encoding="utf-8"))
     guarded = next(node for node in tree.body if isinstance(node, ast.If))
     return {
-        alias.asname: node.module
-        for node in guarded.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
+        alias.asname: node.module for node in guarded.body if isinstance(node, ast.ImportFrom) for alias in node.names
     }
 
 
@@ -60,9 +56,7 @@ def test_python_and_type_checkers_see_the_same_names(package):
 def test_no_name_is_shadowed_by_a_module(package):
     """Importing a module sets its name on the package: an export of that name would change with time."""
     folder = folder_of(package)
-    modules = {file.stem for file in folder.glob("*.py")} | {
-        each.name for each in folder.iterdir() if each.is_dir()
-    }
+    modules = {file.stem for file in folder.glob("*.py")} | {each.name for each in folder.iterdir() if each.is_dir()}
     assert modules.isdisjoint(importlib.import_module(package).__all__)
 
 

@@ -148,9 +148,7 @@ def test_a_child_reranks_if_the_parent_was_reranking_at_the_fork():
     for thread in threads:
         thread.start()
     try:
-        codes = [
-            in_child(lambda: resift.rerank("capital of France", texts).ids == expected) for _ in range(4)
-        ]
+        codes = [in_child(lambda: resift.rerank("capital of France", texts).ids == expected) for _ in range(4)]
     finally:
         stop.set()
         for thread in threads:

@@ -107,11 +107,7 @@ def test_own_events_are_dataclasses():
 
 def test_every_error_is_in_the_drawn_tree():
     """STYLE: the whole exception tree stands in one docstring."""
-    classes = {
-        name
-        for name, value in vars(errors).items()
-        if isinstance(value, type) and issubclass(value, Exception)
-    }
+    classes = {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)}
     drawn = set(re.findall(r"[A-Z]\w+", errors.__doc__))
     assert classes - drawn == set()
 
@@ -142,10 +138,7 @@ async def _double(number: int) -> int:
         ('{"url": "https://example.org/resift.whl"}', "pip install 'resift[local]'"),
         ('{"url": "file:///gone", "dir_info": {}}', "pip install 'resift[local]'"),
         ('{"url": "file://HERE", "dir_info": {}}', "pip install '.[local]'"),
-        (
-            '{"url": "file://HERE/my%20src", "dir_info": {"editable": true}}',
-            "pip install -e 'HERE/my src[local]'",
-        ),
+        ('{"url": "file://HERE/my%20src", "dir_info": {"editable": true}}', "pip install -e 'HERE/my src[local]'"),
     ],
 )
 def test_the_install_line_fits_where_resift_came_from(origin, line, tmp_path, monkeypatch):

@@ -147,6 +147,7 @@ def test_by_default_words_vectors_and_the_cross_encoder_answer(tmp_path):
         assert BOOKS in answer["answer"]
         assert answer["sources"][0]["text"] == BOOKS
         assert not index.ask("who won the cup in 1966?")["found"]
+        assert not index.ask("???")["found"]
 
 
 @pytest.mark.parametrize(
@@ -193,8 +194,7 @@ def test_names_that_are_no_files_are_refused(tmp_path, monkeypatch, name):
 
 
 @pytest.mark.parametrize(
-    "where",
-    [{"date": {"gte": "2024"}}, {"a": None}, {"a": {">": [1]}}, "topic=food", {"or": [{"a": {"in": []}}]}],
+    "where", [{"date": {"gte": "2024"}}, {"a": None}, {"a": {">": [1]}}, "topic=food", {"or": [{"a": {"in": []}}]}]
 )
 def test_a_wrong_filter_is_the_callers_mistake_and_logs_nothing(tmp_path, caplog, where):
     with Index(tmp_path / "a.db", text_only=True) as index:

@@ -154,9 +154,7 @@ def find_problems(source: str) -> list[str]:
         if text.strip("\"'") in ALLOWED_TEXTS:
             continue
         if not is_name:
-            problems += [
-                f"{line}: {match[0]!r} → {BANNED[match[0].lower()]}" for match in _BANNED.finditer(text)
-            ]
+            problems += [f"{line}: {match[0]!r} → {BANNED[match[0].lower()]}" for match in _BANNED.finditer(text)]
         problems += [f"{line}: {match[0]!r} is British spelling" for match in BRITISH.finditer(text)]
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):

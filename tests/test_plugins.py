@@ -168,8 +168,7 @@ def test_an_entry_point_without_a_distribution_is_named_by_its_module():
 def test_listing_plugins_imports_no_plugin():
     """Names resolve lazily."""
     program = (
-        "import sys, resift; resift.available_rerankers(); "
-        "print('resift.ranking.fusion.rerankers' in sys.modules)"
+        "import sys, resift; resift.available_rerankers(); print('resift.ranking.fusion.rerankers' in sys.modules)"
     )
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "False"
@@ -224,9 +223,7 @@ def test_an_invalid_name_gets_the_list_of_names(name):
         load_reranker(name)
 
 
-@pytest.mark.parametrize(
-    ("called", "meant"), [("colbert", "late-interaction"), ("ColBERT", "late-interaction")]
-)
+@pytest.mark.parametrize(("called", "meant"), [("colbert", "late-interaction"), ("ColBERT", "late-interaction")])
 def test_common_names_are_suggested(called, meant):
     """The field's name for a method leads to ours."""
     with pytest.raises(RerankerNotFound, match=f"Did you mean '{meant}'"):
@@ -252,9 +249,7 @@ def test_a_hosted_reranker_without_a_key_names_the_variable(monkeypatch):
 DEFAULT_PIPELINE_OPTIONS = ("cross-encoder.max_windows", "cross-encoder.first_pass_windows")
 
 
-@pytest.mark.parametrize(
-    "group", ["resift.rerankers", "resift.fusion", "resift.stores", "resift.gate_profiles"]
-)
+@pytest.mark.parametrize("group", ["resift.rerankers", "resift.fusion", "resift.stores", "resift.gate_profiles"])
 def test_declared_options_are_arguments_with_the_same_defaults(group):
     """What is declared next to a built-in cannot drift from its constructor."""
     import dataclasses

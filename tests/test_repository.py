@@ -29,9 +29,7 @@ FOLDERS = [
     "/opt/wh" + "eels",
     "c:\\us" + "ers",
 ]
-FORBIDDEN = re.compile(
-    "|".join([*map(re.escape, HOSTS), *(rf"(?<![\w.*}}]){re.escape(one)}" for one in FOLDERS)])
-)
+FORBIDDEN = re.compile("|".join([*map(re.escape, HOSTS), *(rf"(?<![\w.*}}]){re.escape(one)}" for one in FOLDERS)]))
 
 
 def load(path: Path) -> dict:

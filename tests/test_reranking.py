@@ -95,8 +95,25 @@ def test_empty_texts_stand_last_unscored_unless_they_are_to_be_scored():
     assert scored.unscored == ()
 
 
-def test_a_query_of_any_size_is_taken():
-    assert resift.rerank("", [PARIS, CELLS]).degraded is False
+def test_texts_that_are_missing_in_part_are_reported():
+    ranking = resift.rerank(QUERY, [{"body": PARIS}, {"summary": CELLS}], fields=["body"])
+    assert ranking.ids == ["0", "1"]
+    assert ranking.warnings == ("1 of 2 documents have no text and rank last: '1'",)
+    assert resift.rerank(QUERY, [PARIS, CELLS]).warnings == ()
+
+
+@pytest.mark.parametrize("query", ["", "  \n"])
+def test_an_empty_query_is_refused(query):
+    with pytest.raises(InputError, match="query is empty"):
+        resift.rerank(query, [PARIS, CELLS])
+
+
+def test_a_set_of_documents_is_refused_because_it_has_no_order():
+    with pytest.raises(InputError, match="no order"):
+        resift.rerank(QUERY, {PARIS, CELLS})
+
+
+def test_a_long_query_is_read_in_parts():
     ranking = resift.rerank("capital of France " * 5000, [CELLS, PARIS])
     assert ranking.ids == ["1", "0"]
     assert "query of 15000 tokens read in 313 parts, 8 of them with each text" in ranking.path("1")[-1].note
@@ -132,9 +149,7 @@ def test_a_megabyte_is_searched_in_windows_in_bounded_time():
 
 def test_a_long_document_scores_as_its_best_window():
     filler = "The committee discussed the agenda and adjourned. " * 150
-    tail, alone = resift.rerank(
-        QUERY, [{"id": "long", "text": filler + PARIS}, {"id": "off", "text": filler}]
-    )
+    tail, alone = resift.rerank(QUERY, [{"id": "long", "text": filler + PARIS}, {"id": "off", "text": filler}])
     assert (tail.id, alone.id) == ("long", "off")
     assert tail.score > alone.score + 3
 
@@ -166,9 +181,7 @@ def test_a_deadline_that_passes_while_the_model_loads_is_kept(monkeypatch):
 
 def test_progress_is_told_and_a_broken_callback_does_not_matter():
     told = []
-    resift.rerank(
-        QUERY, [CELLS, LYON, PARIS, PARIS], on_progress=lambda done, total: told.append((done, total))
-    )
+    resift.rerank(QUERY, [CELLS, LYON, PARIS, PARIS], on_progress=lambda done, total: told.append((done, total)))
     assert sorted(told) == [(1, 3), (2, 3), (3, 3)]
     assert not resift.rerank(QUERY, [PARIS], on_progress=lambda done: None).degraded
 
@@ -213,10 +226,7 @@ def test_it_works_inside_a_running_loop_and_in_threads():
 
     assert asyncio.run(notebook()) == ["1", "0"]
     seen = []
-    threads = [
-        threading.Thread(target=lambda: seen.append(resift.rerank(QUERY, [CELLS, PARIS]).ids))
-        for _ in range(4)
-    ]
+    threads = [threading.Thread(target=lambda: seen.append(resift.rerank(QUERY, [CELLS, PARIS]).ids)) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

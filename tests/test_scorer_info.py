@@ -74,25 +74,10 @@ BUILT_IN = {
     "late-interaction": (LateInteractionReranker, "unknown", ("en",), True),
     "zero-shot": (ZeroShotReranker, "probability", ("en",), True),
     "semantic-bm25": (SemanticBM25Reranker, "probability", "any", False),
-    "hosted": (
-        lambda: HostedReranker("tei", base_url="https://rerank.example.org"),
-        "probability",
-        "any",
-        True,
-    ),
+    "hosted": (lambda: HostedReranker("tei", base_url="https://rerank.example.org"), "probability", "any", True),
     "llm": (lambda: LLMReranker("https://chat.example.org", "m", api_key="k"), "unknown", "any", False),
-    "same tiers": (
-        lambda: Tiered(lazy_cross_encoder(), lazy_cross_encoder()),
-        "logit",
-        ("en",),
-        True,
-    ),
-    "other tiers": (
-        lambda: Tiered(lazy_cross_encoder(), SemanticBM25Reranker()),
-        "unknown",
-        "any",
-        False,
-    ),
+    "same tiers": (lambda: Tiered(lazy_cross_encoder(), lazy_cross_encoder()), "logit", ("en",), True),
+    "other tiers": (lambda: Tiered(lazy_cross_encoder(), SemanticBM25Reranker()), "unknown", "any", False),
 }
 
 
@@ -227,9 +212,7 @@ def test_rankings_stored_by_0_2_are_read():
 def test_the_description_of_a_record_survives_json():
     """Both forms of languages."""
     for languages in ("any", ("en", "de")):
-        ranking = asyncio.run(
-            rescore(Described(replace(ENGLISH_MODEL, languages=languages)), "x", hits(), k=3)
-        )
+        ranking = asyncio.run(rescore(Described(replace(ENGLISH_MODEL, languages=languages)), "x", hits(), k=3))
         again = Ranking.from_json(ranking.to_json())
         assert again == ranking
         assert again.trace[-1].languages == languages

@@ -107,9 +107,7 @@ def test_every_package_in_this_environment_is_constrained():
 
 
 def test_the_tools_that_decide_a_check_have_exact_versions():
-    wanted = {
-        one.name: one for one in map(Requirement, pyproject()["project"]["optional-dependencies"]["dev"])
-    }
+    wanted = {one.name: one for one in map(Requirement, pyproject()["project"]["optional-dependencies"]["dev"])}
     for name in TOOLS:
         assert str(wanted[name].specifier).startswith("==")
     assert all("==" in one for one in pyproject()["build-system"]["requires"])
@@ -123,9 +121,7 @@ def test_security_says_what_the_carrier_brings():
         dist = metadata.distribution(carrier.name)
     except metadata.PackageNotFoundError:
         pytest.skip("the carrier is not installed")
-    needed = [
-        canonicalize_name(Requirement(one).name) for one in dist.requires or () if "extra ==" not in one
-    ]
+    needed = [canonicalize_name(Requirement(one).name) for one in dist.requires or () if "extra ==" not in one]
     commands = [point.name for point in dist.entry_points if point.group == "console_scripts"]
     for word in (f"{carrier.name}=={carrier.version}", *needed, *commands):
         assert word in text, f"SECURITY.md does not name {word}"

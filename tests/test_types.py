@@ -283,8 +283,7 @@ def test_why_of_a_present_hit():
 def test_why_of_a_cut_hit():
     """How far it came and what cut it."""
     assert fused().why("c") == (
-        "'c' is not among the 2 hits: it was 4th of 4 candidates and was cut: k=2. "
-        "bm25: 3rd. Fused: 4th (rrf)."
+        "'c' is not among the 2 hits: it was 4th of 4 candidates and was cut: k=2. bm25: 3rd. Fused: 4th (rrf)."
     )
 
 
@@ -378,16 +377,7 @@ def test_lists_given_to_a_ranking_become_tuples():
 
 @pytest.mark.parametrize(
     ("number", "expected"),
-    [
-        (1, "1st"),
-        (2, "2nd"),
-        (3, "3rd"),
-        (4, "4th"),
-        (11, "11th"),
-        (12, "12th"),
-        (21, "21st"),
-        (113, "113th"),
-    ],
+    [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (12, "12th"), (21, "21st"), (113, "113th")],
 )
 def test_ordinals(number, expected):
     """Ranks read as people say them."""

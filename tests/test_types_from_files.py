@@ -47,10 +47,7 @@ def test_a_field_of_a_hit_that_is_something_else(change, message):
         ({"scores": [0.5, 1.0]}, "A stage of the trace has 2 scores for 1 ids; give one each, or none."),
         ({"kept": -1}, "kept of a stage of the trace is an int; it must be an integer ≥ 0."),
         ({"kept": True}, "kept of a stage of the trace is a bool; it must be an integer ≥ 0."),
-        (
-            {"parts": {"words": [1]}},
-            "parts.words of a stage of the trace is a list; it must be a mapping.",
-        ),
+        ({"parts": {"words": [1]}}, "parts.words of a stage of the trace is a list; it must be a mapping."),
     ],
 )
 def test_a_field_of_a_record_that_is_something_else(change, message):
@@ -142,11 +139,7 @@ def test_what_is_cut_before_any_order_keeps_the_place_of_its_list():
     gate = StageRecord(kind=StageKind.GATE, name="gate", ids=("b", "a"), kept=1)
     assert [step.rank for step in Trace((lists[0], gate)).path("a")] == [2, 2]
     late = StageRecord(kind=StageKind.GATE, name="gate", ids=("c", "a"), kept=0)
-    assert [(step.rank, step.cut) for step in Trace((*lists, late)).path("a")] == [
-        (2, False),
-        (2, False),
-        (2, True),
-    ]
+    assert [(step.rank, step.cut) for step in Trace((*lists, late)).path("a")] == [(2, False), (2, False), (2, True)]
     assert Trace(lists).order() == ()
     assert FusedHits([Hit("a")]).records == ()
     longer = Trace(lists).append(gate)

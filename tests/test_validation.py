@@ -106,9 +106,7 @@ def test_keyword_options_are_checked_like_named_arguments():
         asks("a", retries=3)
 
 
-@pytest.mark.parametrize(
-    "path", ["a/" * 2_100, "n" * 256, "folder/" + "ä" * 128 + "/x", "a\0b", "", None, 3, b"x"]
-)
+@pytest.mark.parametrize("path", ["a/" * 2_100, "n" * 256, "folder/" + "ä" * 128 + "/x", "a\0b", "", None, 3, b"x"])
 def test_impossible_paths_are_rejected(path):
     """Before a system says it in an error of its own: also one name in a path that is too long."""
     with pytest.raises(InputError, match="pass a path"):

@@ -14,12 +14,7 @@ _ELF_MACHINES = {"x86_64": 62, "aarch64": 183}
 _MACH_CPUS = {"x86_64": 0x01000007, "aarch64": 0x0100000C}
 _PE_MACHINES = {"x86_64": 0x8664, "aarch64": 0xAA64}
 _LINUX_LIBRARIES = frozenset({"libc.so.6", "libm.so.6"})
-_SYMBOLS = (
-    "resift_interface",
-    "resift_kernels",
-    "bert_forward_portable",
-    "code_distances_portable",
-)
+_SYMBOLS = ("resift_interface", "resift_kernels", "bert_forward_portable", "code_distances_portable")
 _KERNEL_SYMBOLS = {
     "x86_64": ("bert_forward_avx2", "bert_forward_avx512", "code_distances_avx2", "code_distances_avx512"),
     "aarch64": ("bert_forward_neon", "bert_forward_i8mm", "code_distances_neon"),
@@ -74,9 +69,7 @@ def _needed(data: bytes) -> Iterator[str]:
     """Yield the libraries that a library is linked with."""
     start, length = next((start, length) for kind, _, start, length in _segments(data) if kind == 2)
     entries = [struct.unpack_from("<QQ", data, at) for at in range(start, start + length, 16)]
-    strings = next(
-        value for tag, value in entries if tag == 5
-    )  # an address, which is the offset in first segments
+    strings = next(value for tag, value in entries if tag == 5)  # an address, which is the offset in first segments
     for tag, value in entries:
         if tag == 1:
             yield data[strings + value : data.index(b"\0", strings + value)].decode()

@@ -97,9 +97,7 @@ def dots(
         body += [svg_text(LEFT - 10, y + 4, name, css="", anchor=anchor)]
         body += [svg_line(x(min(drawn)), y, x(max(drawn)), y, css="link")]
         body += [
-            svg_circle(
-                x(values[each]), y, 6 if css == "own" else 5, css=css, title=f"{each} {values[each]:.3f}"
-            )
+            svg_circle(x(values[each]), y, 6 if css == "own" else 5, css=css, title=f"{each} {values[each]:.3f}")
             for each, css in reversed(series.items())
         ]
     return frame(title, note, bottom + 62, body)
@@ -137,12 +135,7 @@ def growth() -> dict[str, str]:
     rows = read("scale")["growth"]
     size = next(key for key in ("passages", "documents", "rows", "size") if key in rows[0])
     charts = {
-        "chart-growth-latency": (
-            "hybrid_p50_ms",
-            "Hybrid search by index size",
-            "Median time of a search",
-            "ms",
-        ),
+        "chart-growth-latency": ("hybrid_p50_ms", "Hybrid search by index size", "Median time of a search", "ms"),
         "chart-growth-memory": ("rss_mb", "Memory by index size", "Resident memory", "MB"),
     }
     return {
@@ -203,11 +196,7 @@ def outdated() -> list[str]:
     """Return the names of charts that differ from their files."""
     files = {name: PICTURES / f"{name}.svg" for name in charts()}
     made = charts()
-    return [
-        name
-        for name, file in files.items()
-        if not file.exists() or file.read_text(encoding="utf-8") != made[name]
-    ]
+    return [name for name, file in files.items() if not file.exists() or file.read_text(encoding="utf-8") != made[name]]
 
 
 def main() -> int:

@@ -108,8 +108,7 @@ def fusion(data: Mapping[str, Any]) -> str:
     own = sorted(ours, key=lambda name: (name != "resift", "k=100" not in name, name))
     names = own + sorted({name for case in cases for name in case["ms"]} - set(own))
     rows = [
-        [f"{case['lists']} × {case['hits']}", *(_number(case["ms"].get(name), 3) for name in names)]
-        for case in cases
+        [f"{case['lists']} × {case['hits']}", *(_number(case["ms"].get(name), 3) for name in names)] for case in cases
     ]
     return _markdown(["lists × hits", *names], rows)
 
@@ -118,14 +117,10 @@ def quality(data: Mapping[str, Any]) -> str:
     """nDCG@10 of first stages, the cross-encoder and what ships."""
     results = [data["collections"][name] for name in COLLECTIONS]
     rows = [["questions", *(str(result["questions"]) for result in results)]]
-    rows += [
-        [text, *(_number(result["nDCG@10"][name], 3) for result in results)] for name, text in SYSTEMS.items()
-    ]
+    rows += [[text, *(_number(result["nDCG@10"][name], 3) for result in results)] for name, text in SYSTEMS.items()]
     for other in ("rrf", "cross-encoder"):
         spans = (result["against"][other] for result in results)
-        rows.append(
-            [f"against {SYSTEMS[other]}, 95 %", *(f"{low:+.3f} to {high:+.3f}" for low, high in spans)]
-        )
+        rows.append([f"against {SYSTEMS[other]}, 95 %", *(f"{low:+.3f} to {high:+.3f}" for low, high in spans)])
     return _markdown(["", *COLLECTIONS.values()], rows)
 
 

@@ -18,14 +18,11 @@ VARIABLES = {
         "`portable`, or `0` for none. Default: the fastest that your CPU can run.",
         "RESIFT_CROSS_ENCODER_RERANKING_ENABLED": "`0`, `false`, `no` or `off`: no hosted rerankers.",
     },
-    "Server": {
-        "RESIFT_API_KEYS": "API keys of `resift serve`, separated by commas or line ends.",
-    },
+    "Server": {"RESIFT_API_KEYS": "API keys of `resift serve`, separated by commas or line ends."},
     "Pipeline files": {
         "RESIFT_ALLOW_VARIABLES": "Names, separated by commas, of variables that pipeline files may use in "
         "addresses and as keys.",
-        "RESIFT_ALLOW_KEY_FILES": "Files and folders, separated as in `PATH`, from which pipeline files may "
-        "read keys.",
+        "RESIFT_ALLOW_KEY_FILES": "Files and folders, separated as in `PATH`, from which pipeline files may read keys.",
         "RESIFT_COLLECTION": "Set by `resift eval` while it runs: the index file of the collection, for "
         "pipeline files with `path: ${RESIFT_COLLECTION}`.",
     },
@@ -35,10 +32,7 @@ VARIABLES = {
         "HF_HUB_OFFLINE": "`1` forbids downloads.",
         "HF_HOME": "Cache folder of the hub.",
     },
-    "Terminal": {
-        "NO_COLOR": "Any value switches colors off.",
-        "COLUMNS": "Width of the output.",
-    },
+    "Terminal": {"NO_COLOR": "Any value switches colors off.", "COLUMNS": "Width of the output."},
 }
 
 
@@ -54,9 +48,7 @@ def environment_page(note: str) -> str:
     lines = ["# Environment variables\n", note, "All of them are optional.\n"]
     for title, rows in sections.items():
         lines += [f"## {title}\n", "| variable | meaning |", "|---|---|"]
-        lines += [
-            f"| `{name}` | {text if text.endswith('.') else text + '.'} |" for name, text in rows.items()
-        ]
+        lines += [f"| `{name}` | {text if text.endswith('.') else text + '.'} |" for name, text in rows.items()]
         lines.append("")
     return "\n".join(lines)
 
@@ -129,16 +121,10 @@ def _body(message: Mapping[str, Any], schemas: Mapping[str, Any]) -> Iterator[st
         yield "| field | type | |"
         yield "|---|---|---|"
         for name, schema in fields.items():
-            about = " ".join(
-                _resolve(schema, schemas).get("description", schema.get("description", "")).split()
-            )
+            about = " ".join(_resolve(schema, schemas).get("description", schema.get("description", "")).split())
             mark = "required. " if name in required else ""
             default = schema.get("default")
-            shown = (
-                f" Default: `{default}`."
-                if name not in required and default not in (None, "", [], {})
-                else ""
-            )
+            shown = f" Default: `{default}`." if name not in required and default not in (None, "", [], {}) else ""
             yield f"| `{name}` | {_type(schema, schemas)} | {mark}{about}{shown} |".replace("  ", " ")
         yield ""
 

@@ -50,19 +50,15 @@ SECTIONS = {
     "Stores": ["resift.stores"],
     "Indexing": ["resift.ingest.indexing", "resift.ingest.chunking"],
     "Retrieval": ["resift.pipeline"],
-    "Integrations": [
-        "resift.integrations.external_store",
-        "resift.integrations.txtai",
-    ],
+    "Integrations": ["resift.integrations.external_store", "resift.integrations.txtai"],
     "Configuration": ["resift.config"],
     "Agent": ["resift.agent"],
     "Evaluation": [
         "resift.evaluation.readers",
         "resift.evaluation.measures",
         "resift.evaluation.measures",
-        "resift.evaluation.differences",
-        "resift.evaluation.evaluated_systems",
         "resift.evaluation.runner",
+        "resift.evaluation.evaluated_systems",
         "resift.evaluation.recording",
         "resift.evaluation.recording",
         "resift.evaluation.tuning",
@@ -80,9 +76,7 @@ MADE = "`python -m tools.build_reference` writes this page from the code, and a 
 def main() -> int:
     """Write the pages, or with --check compare them."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing; exit code 1 when a page is stale"
-    )
+    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 when a page is stale")
     args = parser.parse_args()
     made = pages()
     stale = [name for name, text in made.items() if not _same(PAGES / name, text)]
@@ -139,11 +133,7 @@ def public_names(module: ModuleType) -> Iterator[tuple[str, Any]]:
     if declared is not None:
         names = list(declared)
     else:
-        own = [
-            name
-            for name, thing in vars(module).items()
-            if getattr(thing, "__module__", "") == module.__name__
-        ]
+        own = [name for name, thing in vars(module).items() if getattr(thing, "__module__", "") == module.__name__]
         names = [name for name in own if not name.startswith("_") and _documented(vars(module)[name])]
     for name in names:
         thing = getattr(module, name)
@@ -156,9 +146,7 @@ def _documented(thing: Any) -> bool:
 
 
 def _entry(module: str, name: str, thing: Any) -> str:
-    if (
-        thing is Any or get_origin(thing) is not None
-    ):  # a type alias: its doc would be that of dict or Mapping
+    if thing is Any or get_origin(thing) is not None:  # a type alias: its doc would be that of dict or Mapping
         written = repr(thing).replace("typing.", "").replace("collections.abc.", "")
         return f"**`{name}`** · `{written}`\n"
     if not (inspect.isclass(thing) or callable(thing)):
@@ -167,16 +155,18 @@ def _entry(module: str, name: str, thing: Any) -> str:
     where = "" if module != "resift" or home == module else f" · from `{home}`"
     lines = [f"**`{_called(name, thing)}`**{where}\n", _first_paragraph(_own_doc(thing)) + "\n"]
     if inspect.isclass(thing):
-        methods = [
-            f"- `{_called(called, method)}` {_first_line(doc)}" for called, method, doc in _methods(thing)
-        ]
+        methods = [f"- `{_called(called, method)}` {_first_line(doc)}" for called, method, doc in _methods(thing)]
         lines += ["\n".join(methods) + "\n"] if methods else []
     return "\n".join(line for line in lines if line.strip())
 
 
 def _methods(cls: type) -> Iterator[tuple[str, Any, str]]:
-    """Yield public methods and properties of a class that say what they do."""
-    for name, member in vars(cls).items():
+    """Yield public methods and properties of a class that say what they do; those of stores also if inherited."""
+    members = dict(vars(cls))
+    for base in cls.__mro__[1:]:
+        if base.__module__.startswith("resift.stores."):
+            members = {**members, **{name: member for name, member in vars(base).items() if name not in members}}
+    for name, member in members.items():
         if name.startswith("_") and name != "__call__":
             continue
         plain = member.__func__ if isinstance(member, (classmethod, staticmethod)) else member
@@ -277,15 +267,9 @@ def events_page() -> str:
         "and hold no query, no document and no key. How to use them: "
         "[Telemetry](../guides/run/telemetry.md).\n"
     )
-    events = [
-        event
-        for event in _below(Event)
-        if event.__module__.startswith("resift.") and event.name != Event.name
-    ]
+    events = [event for event in _below(Event) if event.__module__.startswith("resift.") and event.name != Event.name]
     for event in sorted(events, key=lambda event: event.name):
-        lines.append(
-            f"## `{event.name}`\n\n{_first_paragraph(event.__doc__)} `{event.__module__}.{event.__name__}`\n"
-        )
+        lines.append(f"## `{event.name}`\n\n{_first_paragraph(event.__doc__)} `{event.__module__}.{event.__name__}`\n")
         rows = [f"| `{one.name}` | `{_type(one.type)}` |" for one in dataclasses.fields(event)]
         lines.append("\n".join(["| field | type |", "|---|---|", *rows]) + "\n")
     return "\n".join(lines)

@@ -40,9 +40,7 @@ def section(data: dict[str, Any], name: str) -> list[str]:
     if load and load[0] > 2 * (machine.get("cores") or 1):
         lines.append(f"The machine was busy with other work (load {load[0]}): trust ratios at most.")
     if data.get("versions"):
-        lines.append(
-            "Versions: " + ", ".join(f"{key} {value}" for key, value in data["versions"].items()) + "."
-        )
+        lines.append("Versions: " + ", ".join(f"{key} {value}" for key, value in data["versions"].items()) + ".")
     rest = {key: value for key, value in data.items() if key not in HIDDEN}
     return [*lines, "", *tables("", rest)]
 
@@ -51,9 +49,7 @@ def tables(title: str, value: Any) -> list[str]:
     """Return plain values as one table, and every nested mapping or list of rows as a table of its own."""
     if isinstance(value, list):
         rows = [row for row in value if isinstance(row, dict)]
-        return (
-            matrix(title, {str(at): _flattened(row) for at, row in enumerate(rows, start=1)}) if rows else []
-        )
+        return matrix(title, {str(at): _flattened(row) for at, row in enumerate(rows, start=1)}) if rows else []
     plain = {key: each for key, each in value.items() if not isinstance(each, (dict, list))}
     flat = {key: each for key, each in value.items() if _is_flat(each)}
     deep = {key: each for key, each in value.items() if key not in plain and key not in flat and each}
@@ -78,18 +74,14 @@ def matrix(title: str, rows: dict[str, dict[str, Any]]) -> list[str]:
     lines = [*_titled(title), "| | " + " | ".join(map(str, columns)) + " |", "|---|" + "---|" * len(columns)]
     for name, row in rows.items():
         lines.append(
-            f"| {str(name).replace('_', ' ')} | "
-            + " | ".join(_shown(row.get(column)) for column in columns)
-            + " |"
+            f"| {str(name).replace('_', ' ')} | " + " | ".join(_shown(row.get(column)) for column in columns) + " |"
         )
     return [*lines, ""]
 
 
 def _is_flat(value: Any) -> bool:
     return (
-        isinstance(value, dict)
-        and bool(value)
-        and not any(isinstance(each, (dict, list)) for each in value.values())
+        isinstance(value, dict) and bool(value) and not any(isinstance(each, (dict, list)) for each in value.values())
     )
 
 

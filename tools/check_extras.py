@@ -55,9 +55,7 @@ def main() -> int:
             problem = check(extra, Path(folder) / "env")
         failed += bool(problem)
         label = f"resift[{extra}]" if extra else "resift"
-        sys.stdout.write(
-            f"{label:<24} {MODULES[extra]:<34} {problem or 'ok'} ({time.monotonic() - started:.0f} s)\n"
-        )
+        sys.stdout.write(f"{label:<24} {MODULES[extra]:<34} {problem or 'ok'} ({time.monotonic() - started:.0f} s)\n")
         sys.stdout.flush()
     return 1 if failed else 0
 

@@ -59,9 +59,7 @@ def sources(machine: str) -> dict[Path, Sequence[str]]:
     return {FOLDER / name: flags for name, flags in named.items()}
 
 
-def compile_objects(
-    compiler: Sequence[str], machine: str, folder: Path, *, flags: Sequence[str] = FLAGS
-) -> list[Path]:
+def compile_objects(compiler: Sequence[str], machine: str, folder: Path, *, flags: Sequence[str] = FLAGS) -> list[Path]:
     """Compile every C file for a processor into a folder and return the object files."""
     objects = []
     for source, own in sources(machine).items():
@@ -72,12 +70,7 @@ def compile_objects(
 
 
 def build_library(
-    compiler: Sequence[str],
-    machine: str,
-    target: Path,
-    *,
-    system: str = sys.platform,
-    extra: Sequence[str] = (),
+    compiler: Sequence[str], machine: str, target: Path, *, system: str = sys.platform, extra: Sequence[str] = ()
 ) -> None:
     """Compile and link the shared library; CompileError carries the compiler's own words."""
     position = () if system == "win32" else ("-fPIC",)

@@ -224,9 +224,7 @@ def take_terminal(name: str, command: str, folder: Path, columns: int = 100) -> 
     console.print(Text.from_ansi(f"\x1b[1m$ {command}\x1b[0m\n{text.rstrip()}"))
     start, end = CONSOLE_SVG_FORMAT.index("@font-face"), CONSOLE_SVG_FORMAT.index(".{unique_id}-matrix")
     template = CONSOLE_SVG_FORMAT[:start] + CONSOLE_SVG_FORMAT[end:]
-    template = template.replace(
-        "Fira Code", "ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono"
-    )
+    template = template.replace("Fira Code", "ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono")
     picture = console.export_svg(title=command, theme=MONOKAI, code_format=template, unique_id=name)
     label = f"<title>{escape(command)}</title><desc>Output of {escape(command)} in a terminal.</desc>"
     picture = re.sub(r"(<svg[^>]*>)", rf"\1{label}", picture, count=1)

@@ -171,26 +171,17 @@ def package_table(versions: dict[str, dict[str, str]], broke: dict[str, str]) ->
         rows.append((name, pinned, version["installed"], newest, broke.get(name, "")))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     lines = [
-        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[4]])
-        for row in rows
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[4]]) for row in rows
     ]
-    return "\n".join(
-        [*(line.rstrip() for line in lines), f"{len(versions) - len(rows) + 1} packages are unchanged."]
-    )
+    return "\n".join([*(line.rstrip() for line in lines), f"{len(versions) - len(rows) + 1} packages are unchanged."])
 
 
 def parse_options() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m tools.try_latest")
-    parser.add_argument(
-        "--tests", nargs="+", default=[], metavar="PATH", help="what pytest runs (default: all)"
-    )
-    parser.add_argument(
-        "--ignore-bounds", action="store_true", help="drop the upper bounds in pyproject.toml"
-    )
-    parser.add_argument(
-        "--workers", type=int, default=min(4, os.cpu_count() or 1), help="processes of pytest"
-    )
+    parser.add_argument("--tests", nargs="+", default=[], metavar="PATH", help="what pytest runs (default: all)")
+    parser.add_argument("--ignore-bounds", action="store_true", help="drop the upper bounds in pyproject.toml")
+    parser.add_argument("--workers", type=int, default=min(4, os.cpu_count() or 1), help="processes of pytest")
     return parser.parse_args()
 
 
@@ -226,9 +217,7 @@ def check_table(results: list[Result], unrelated: set[str]) -> str:
     """Return one line per check, then each failure with the last line of its text."""
     lines = [f"{check.name:<12} {'ok' if check.passed else 'FAILED':<7} {check.summary}" for check in results]
     for test, text in ((test, text) for check in results for test, text in check.failures.items()):
-        note = (
-            "fails with the current packages too" if test in unrelated else text.strip().rpartition("\n")[2]
-        )
+        note = "fails with the current packages too" if test in unrelated else text.strip().rpartition("\n")[2]
         lines += ["", test, f"    {note}"]
     return "\n".join(lines)
 

@@ -38,9 +38,7 @@ class Platform:
 
 
 PLATFORMS = {
-    "linux-x86_64": Platform(
-        "x86_64", "linux", "x86_64-linux-gnu.2.17", "manylinux_2_17_x86_64.manylinux2014_x86_64"
-    ),
+    "linux-x86_64": Platform("x86_64", "linux", "x86_64-linux-gnu.2.17", "manylinux_2_17_x86_64.manylinux2014_x86_64"),
     "linux-aarch64": Platform(
         "aarch64", "linux", "aarch64-linux-gnu.2.17", "manylinux_2_17_aarch64.manylinux2014_aarch64"
     ),
@@ -117,9 +115,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """Build the wheels that were asked for, or all."""
     parser = argparse.ArgumentParser(prog="python -m tools.wheels", description=__doc__)
     parser.add_argument("platforms", nargs="*", metavar="PLATFORM", help=f"of {', '.join(PLATFORMS)} (all)")
-    parser.add_argument(
-        "-o", "--output", type=Path, default=ROOT / "dist", help="folder of the wheels (dist)"
-    )
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "dist", help="folder of the wheels (dist)")
     options = parser.parse_args(words)
     unknown = sorted(set(options.platforms) - PLATFORMS.keys())
     if unknown:

@@ -105,9 +105,7 @@ def same_shape(folder: Path) -> str:
     )
     BertForSequenceClassification(shape).save_pretrained(target)
     tokens = {name: f"[{name[:3].upper()}]" for name in ("pad_token", "cls_token", "sep_token", "unk_token")}
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_file=str(folder / "tokenizer.json"), model_max_length=512, **tokens
-    )
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), model_max_length=512, **tokens)
     tokenizer._tokenizer.no_padding()
     tokenizer.save_pretrained(target)
     return target

@@ -70,9 +70,7 @@ def fastembed(folder: Path) -> Embed:
         "mask_token": "[MASK]",
     }
     (target / "config.json").write_text(json.dumps({"pad_token_id": 0}))
-    (target / "tokenizer_config.json").write_text(
-        json.dumps({"max_length": 512, "model_max_length": 512, **marks})
-    )
+    (target / "tokenizer_config.json").write_text(json.dumps({"max_length": 512, "model_max_length": 512, **marks}))
     (target / "special_tokens_map.json").write_text(json.dumps(marks))
     model = TextEmbedding("BAAI/bge-small-en-v1.5", specific_model_path=str(target), threads=1)
     return lambda texts: list(model.embed(list(texts), batch_size=8))

@@ -29,10 +29,7 @@ def weights(folder: Path) -> dict[str, Any]:
         levels, scale, zero = file.embedding(f"{kind}_embeddings", count)
         found[f"bert.embeddings.{kind}_embeddings.weight"] = (levels.astype(np.float32) - zero) * scale
     norms = ["embeddings.LayerNorm"]
-    modules = {
-        f"{name}": (name if name == "classifier" else f"bert.{name}", HEAD_SHAPES[name])
-        for name in HEAD_SHAPES
-    }
+    modules = {f"{name}": (name if name == "classifier" else f"bert.{name}", HEAD_SHAPES[name]) for name in HEAD_SHAPES}
     for layer in range(file.sizes.layers):
         start = f"encoder.layer.{layer}."
         norms += [start + "attention.output.LayerNorm", start + "output.LayerNorm"]
@@ -63,9 +60,7 @@ def torch_folder(folder: Path) -> str:
     target = tempfile.mkdtemp()
     model.save_pretrained(target)
     tokens = {name: f"[{name[:3].upper()}]" for name in ("pad_token", "cls_token", "sep_token", "unk_token")}
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_file=str(folder / "tokenizer.json"), model_max_length=512, **tokens
-    )
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), model_max_length=512, **tokens)
     tokenizer._tokenizer.no_padding()
     tokenizer.save_pretrained(target)
     return target
@@ -105,9 +100,7 @@ def llama_index(folder: Path) -> Rank:
 def haystack(folder: Path) -> Rank:
     from haystack import Document
     from haystack.utils import ComponentDevice
-    from haystack_integrations.components.rankers.sentence_transformers import (
-        SentenceTransformersSimilarityRanker,
-    )
+    from haystack_integrations.components.rankers.sentence_transformers import SentenceTransformersSimilarityRanker
 
     ranker = SentenceTransformersSimilarityRanker(
         model=torch_folder(folder), top_k=1000, device=ComponentDevice.from_str("cpu"), scale_score=False

@@ -22,8 +22,7 @@ class Listed:
     def __init__(self, name, ids, high):
         self.name = name
         self.hits = [
-            Hit(id, f"passage {id}", high * (1 - place / 200), name, {"page": place})
-            for place, id in enumerate(ids)
+            Hit(id, f"passage {id}", high * (1 - place / 200), name, {"page": place}) for place, id in enumerate(ids)
         ]
 
     async def search(self, query, *, k, where=None):

@@ -106,9 +106,7 @@ def txtai_path(folder: Path) -> tuple[str, str]:
         if file.suffix != ".onnx":
             (target / file.name).write_bytes(file.read_bytes())
     (target / "config.json").write_text(
-        json.dumps(
-            {"model_type": "bert", "architectures": ["BertForSequenceClassification"], "num_labels": 1}
-        )
+        json.dumps({"model_type": "bert", "architectures": ["BertForSequenceClassification"], "num_labels": 1})
     )
     return str(folder / "model.onnx"), str(target)
 

@@ -80,9 +80,7 @@ def langchain_openai(url, key, query, documents):
 def _nodes(documents):
     from llama_index.core.schema import NodeWithScore, TextNode
 
-    return [
-        NodeWithScore(node=TextNode(text=text, id_=str(at)), score=0) for at, text in enumerate(documents)
-    ]
+    return [NodeWithScore(node=TextNode(text=text, id_=str(at)), score=0) for at, text in enumerate(documents)]
 
 
 def llama_index_cohere(url, key, query, documents):
@@ -123,9 +121,7 @@ def haystack_cohere(url, key, query, documents):
     from haystack.utils import Secret
     from haystack_integrations.components.rankers.cohere import CohereRanker
 
-    ranker = CohereRanker(
-        model="rerank-v3.5", api_key=Secret.from_token(key), api_base_url=url, top_k=len(documents)
-    )
+    ranker = CohereRanker(model="rerank-v3.5", api_key=Secret.from_token(key), api_base_url=url, top_k=len(documents))
     return [int(one.id) for one in ranker.run(query=query, documents=_documents(documents))["documents"]]
 
 

@@ -84,9 +84,7 @@ def sqlite_vec(vectors: Any, folder: Path) -> Search:
     connection.enable_load_extension(True)
     connection.load_extension(engine.loadable_path())
     if not there:
-        connection.execute(
-            f"CREATE VIRTUAL TABLE v USING vec0(e float[{vectors.shape[1]}] distance_metric=cosine)"
-        )
+        connection.execute(f"CREATE VIRTUAL TABLE v USING vec0(e float[{vectors.shape[1]}] distance_metric=cosine)")
         with connection:
             rows = ((at + 1, row.tobytes()) for at, row in enumerate(vectors))
             connection.executemany("INSERT INTO v (rowid, e) VALUES (?, ?)", rows)
@@ -124,13 +122,7 @@ def _lance_table(database: Any, vectors: Any) -> Any:
     return table
 
 
-PEERS = {
-    "usearch": usearch,
-    "faiss": faiss,
-    "faiss-ivf": faiss_ivf,
-    "sqlite-vec": sqlite_vec,
-    "lancedb": lancedb,
-}
+PEERS = {"usearch": usearch, "faiss": faiss, "faiss-ivf": faiss_ivf, "sqlite-vec": sqlite_vec, "lancedb": lancedb}
 
 
 def main() -> None:
@@ -148,11 +140,7 @@ def main() -> None:
     elif note.exists():
         questions = Questions(args.folder).question_vectors
         wanted = np.load(args.folder / f"exact-{args.size}.npy")
-        print(
-            json.dumps(
-                json.loads(note.read_text()) | measure(PEERS[args.peer](None, folder), questions, wanted)
-            )
-        )
+        print(json.dumps(json.loads(note.read_text()) | measure(PEERS[args.peer](None, folder), questions, wanted)))
     else:
         print(json.dumps({"not_built": True}))
 

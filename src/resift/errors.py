@@ -206,12 +206,7 @@ class ProviderError(ResiftError):
     """A hosted service failed. Never carries the key, the query or a document."""
 
     def __init__(
-        self,
-        message: str,
-        *,
-        status: int | None = None,
-        retry_after_s: float | None = None,
-        provider: str = "",
+        self, message: str, *, status: int | None = None, retry_after_s: float | None = None, provider: str = ""
     ) -> None:
         super().__init__(message)
         self.provider = provider

@@ -112,9 +112,7 @@ class Index:
             return self._store
 
     def _open(self) -> SQLiteStore:
-        words_only = self._text_only or (
-            self._embedder is None and not self.path.exists() and not _models_installed()
-        )
+        words_only = self._text_only or (self._embedder is None and not self.path.exists() and not _models_installed())
         return open_index(self.path, embedder=self._embedder, text_only=words_only, read_only=self._read_only)
 
     @check_arguments
@@ -143,12 +141,7 @@ class Index:
 
     @check_arguments
     async def aadd_files(
-        self,
-        paths: Paths,
-        *,
-        prune: bool = False,
-        progress: bool = False,
-        text_keys: Sequence[str] | str | None = None,
+        self, paths: Paths, *, prune: bool = False, progress: bool = False, text_keys: Sequence[str] | str | None = None
     ) -> IndexReport:
         """Update the index from files and folders; unchanged files are not read again.
 
@@ -328,9 +321,7 @@ def _read_documents(
     text_keys: Sequence[str] | None,
 ) -> list[Hit]:
     single = isinstance(documents, (str, Hit)) or (
-        isinstance(documents, Mapping)
-        and not is_columns(documents)
-        and find_results(documents, "documents") is None
+        isinstance(documents, Mapping) and not is_columns(documents) and find_results(documents, "documents") is None
     )
     rows: list[object] = [documents] if single else list_documents(documents, "documents")
     for name, values in (("ids", ids), ("metadata", metadata)):

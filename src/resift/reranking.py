@@ -17,14 +17,7 @@ from resift.models.pairs import Progress
 from resift.protocols import Scorer
 from resift.ranking.context import PassageReader
 from resift.rerankers.cross_encoder import DEFAULT_MODEL, CrossEncoderReranker
-from resift.rerankers.rescore import (
-    Calibration,
-    ScoreFormat,
-    as_probabilities,
-    calibrator_for,
-    check_scale,
-    rescore,
-)
+from resift.rerankers.rescore import Calibration, ScoreFormat, as_probabilities, calibrator_for, check_scale, rescore
 from resift.types import Hit, Ranking, StageKind, StageRecord, Trace, make_record
 from resift.validation import check_query
 
@@ -65,29 +58,20 @@ async def arerank(
     """
     deadline = Deadline.after(deadline_s)
     scorer = scorer or CrossEncoderReranker(model, folder=folder, on_progress=on_progress, lazy=True)
-    check_query(query, allow_empty=True)
+    check_query(query)
     wanted = check_scale(scores, calibration)
     calibrator = calibrator_for(scorer, calibration) if wanted else None
     flags: dict[str, str] = {}
     keys = check_fields(fields, text_keys)
     names: dict[str, None] = {}
     items = list_documents(documents, "documents")
-    hits = read_hits(
-        items,
-        name="documents",
-        text_keys=keys,
-        missing_text=missing_text,
-        flags=flags,
-        fields=names,
-    )
+    hits = read_hits(items, name="documents", text_keys=keys, missing_text=missing_text, flags=flags, fields=names)
     ranking = await rescore(
         scorer,
         query,
         hits,
         k=len(hits) if k is None else k,
-        trace=documents.trace
-        if isinstance(documents, Ranking)
-        else Trace((_input_record(hits, flags, names),)),
+        trace=documents.trace if isinstance(documents, Ranking) else Trace((_input_record(hits, flags, names),)),
         deadline=deadline,
         missing_text=missing_text,
         text_keys=keys,
@@ -96,14 +80,14 @@ async def arerank(
     known = documents.reader if isinstance(documents, Ranking) else None
     reader = PassageReader(known.stores if known else (), scorer)
     ranking = replace(ranking, inputs=tuple(items), reader=reader)
-    if (
-        hits
-        and missing_text == "last"
-        and len(ranking.unscored) == len(hits)
-        and not any(hit.text for hit in hits)
-    ):
+    blank = [hit for hit in hits if not hit.text.strip()] if missing_text == "last" else []
+    if blank and len(blank) == len(hits):
         why = no_text((hit.metadata for hit in hits), keys, "fields= or text_keys=")
         ranking = replace(ranking, reason=f"{ranking.reason}: {why}")
+    elif blank:
+        ids = ", ".join(f"'{hit.id}'" for hit in blank[:3]) + (", …" if len(blank) > 3 else "")
+        warning = f"{len(blank)} of {len(hits)} documents have no text and rank last: {ids}"
+        ranking = replace(ranking, warnings=(*ranking.warnings, warning))
     return ranking if calibrator is None else as_probabilities(ranking, calibrator)
 
 
@@ -126,6 +110,4 @@ else:
 def _input_record(hits: Sequence[Hit], flags: Mapping[str, str], fields: Mapping[str, None]) -> StageRecord:
     """Return the record of the original order."""
     note = text_from(fields) if [*fields] != ["text"] else ""
-    return make_record(
-        StageKind.RETRIEVE, "retrieve", hits, scored=True, source="input", note=note, notes=flags
-    )
+    return make_record(StageKind.RETRIEVE, "retrieve", hits, scored=True, source="input", note=note, notes=flags)

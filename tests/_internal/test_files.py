@@ -36,11 +36,7 @@ def test_a_new_file_has_the_usual_permissions(tmp_path):
 
 def test_the_error_names_the_target_and_not_the_temporary_file(tmp_path):
     target = tmp_path / "missing" / "out.txt"
-    for place, why in (
-        (target, "No such file"),
-        (tmp_path, "directory"),
-        (tmp_path / ("n" * 300), "too long"),
-    ):
+    for place, why in ((target, "No such file"), (tmp_path, "directory"), (tmp_path / ("n" * 300), "too long")):
         with pytest.raises(FileWriteError, match=why) as caught:
             atomic_write(place, "x")
         assert str(caught.value).startswith(f"{place}: ")

@@ -14,8 +14,7 @@ from resift.text import words
 ARTICLES = {
     "apple.md": "# Apple\n\nAn apple is the fruit of the [[Apple tree]]. Cider is pressed from apples.\n\n"
     "## Storage\n\nApples keep in a cool cellar for months. See [pears](pear.md) for another fruit.\n",
-    "apple-tree.md": "# Apple tree\n\nThe apple tree blossoms in May. Bees visit its flowers, "
-    "see [[Bee|the bee]].\n",
+    "apple-tree.md": "# Apple tree\n\nThe apple tree blossoms in May. Bees visit its flowers, see [[Bee|the bee]].\n",
     "pear.md": "# Pear\n\nA pear is sweet and soft. It grows near the [[apple TREE#Blossom]].\n",
     "bee.html": "<html><head><title>Bee</title></head><body><nav><a href='pear.md'>no</a></nav><main>"
     "<h1>Bee</h1><p>A bee makes honey from <a href='apple-tree.md'>blossoms</a>. A hive holds 40,000 bees."

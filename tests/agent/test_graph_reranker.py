@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resift.agent import GraphReranker, Pack
-from resift.agent.graph_reranker import Neighborhood, expand
+from resift.agent.pack import Neighborhood, expand
 from resift.errors import InputError
 from resift.types import Hit
 
@@ -24,12 +24,8 @@ def neighborhoods(draw):
 
 
 # Few different scores, so that ties happen.
-pools = st.lists(
-    st.tuples(st.sampled_from(NAMES), st.sampled_from([0.0, 0.25, 0.5, 1.0])), min_size=1, max_size=8
-).map(
-    lambda rows: [
-        Hit(f"{a}#{at}", "t", score, "vectors", {"article": a}) for at, (a, score) in enumerate(rows)
-    ]
+pools = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from([0.0, 0.25, 0.5, 1.0])), min_size=1, max_size=8).map(
+    lambda rows: [Hit(f"{a}#{at}", "t", score, "vectors", {"article": a}) for at, (a, score) in enumerate(rows)]
 )
 
 
@@ -67,10 +63,7 @@ def test_a_central_article_wins_a_tie():
 def test_centrality_is_off_for_sparse_graphs_with_a_note():
     """Below two links per article it counts for nothing, and the record tells why."""
     neighborhood = Neighborhood(dict.fromkeys(NAMES, 0), (("a0", "a1", 1),))
-    hits = [
-        Hit("a5#1", "t", 0.9, "vectors", {"article": "a5"}),
-        Hit("a0#1", "t", 0.1, "vectors", {"article": "a0"}),
-    ]
+    hits = [Hit("a5#1", "t", 0.9, "vectors", {"article": "a5"}), Hit("a0#1", "t", 0.1, "vectors", {"article": "a0"})]
     done = GraphReranker().rerank(hits, neighborhood)
     assert [hit.id for hit in done] == ["a5#1", "a0#1"]
     assert "too sparse" in done.records[0].note

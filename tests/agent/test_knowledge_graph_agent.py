@@ -58,9 +58,7 @@ def test_from_connection_never_has_a_cross_encoder(pack_file):
     """Whatever the flags, and the connection stays open."""
     database = ladybug.Database(str(pack_file), read_only=True)
     connection = ladybug.Connection(database)
-    agent = KnowledgeGraphAgent.from_connection(
-        connection, enable_cross_encoder=True, embedder=WordEmbedder()
-    )
+    agent = KnowledgeGraphAgent.from_connection(connection, enable_cross_encoder=True, embedder=WordEmbedder())
     assert agent.cross_encoder is None
     assert agent.query("Who makes honey?")["sources"]
     agent.close()

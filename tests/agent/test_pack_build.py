@@ -49,13 +49,7 @@ def test_a_pack_describes_itself(pack_file):
     pack = Pack.open(pack_file)
     info = pack.info()
     pack.close()
-    assert (info.articles, info.links, info.embedder, info.dimension, info.version) == (
-        7,
-        9,
-        "test/words",
-        64,
-        1,
-    )
+    assert (info.articles, info.links, info.embedder, info.dimension, info.version) == (7, 9, "test/words", 64, 1)
     assert info.most_linked[0] == ("Apple tree", 3) or info.most_linked[0] == ("Bee", 3)
     assert info.sections == 8
 
@@ -106,9 +100,7 @@ def test_a_killed_build_resumes(tmp_path):
     target = tmp_path / "many.lbug"
     path = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH", "")]))
     killed = subprocess.run(
-        [sys.executable, "-c", program, str(source), str(target)],
-        env={**os.environ, "PYTHONPATH": path},
-        check=False,
+        [sys.executable, "-c", program, str(source), str(target)], env={**os.environ, "PYTHONPATH": path}, check=False
     )
     assert killed.returncode == -signal.SIGKILL
     report = asyncio.run(build_pack(source, target, embedder=WordEmbedder()))
@@ -206,8 +198,7 @@ def test_a_build_leaves_other_files_next_to_the_pack_alone(tmp_path):
     working = tmp_path / "notes.lbug.building"
     ours = [working, tmp_path / "notes.lbug.building.wal"]
     foreign = [
-        tmp_path / name
-        for name in ("notes.lbug.building.txt", "notes.lbug.buildings", "notes.lbug.building-plan")
+        tmp_path / name for name in ("notes.lbug.building.txt", "notes.lbug.buildings", "notes.lbug.building-plan")
     ]
     for path in (*ours, *foreign):
         path.write_text("x")

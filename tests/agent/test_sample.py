@@ -30,10 +30,7 @@ def test_the_right_article_is_in_the_top_three(sample_file, every):
     asked = [one for one in questions() if one.article][::every]
     with KnowledgeGraphAgent(sample_file, enable_cross_encoder=True) as agent:
         assert agent.cross_encoder._model is not None
-        found = [
-            one.article in [hit.metadata["title"] for hit in agent.retrieve(one.question)[:3]]
-            for one in asked
-        ]
+        found = [one.article in [hit.metadata["title"] for hit in agent.retrieve(one.question)[:3]] for one in asked]
     assert sum(found) >= 0.9 * len(asked)
 
 

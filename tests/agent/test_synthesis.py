@@ -77,14 +77,10 @@ def test_an_unsupported_answer_is_replaced_by_an_extractive_one(pack_file, text)
     assert answer["extractive"]
     assert answer["degraded"]
     assert "chat failed" in answer["reason"]
-    assert {n for one in answer["sentences"] for n in one["sources"]} <= {
-        s["number"] for s in answer["sources"]
-    }
+    assert {n for one in answer["sentences"] for n in one["sources"]} <= {s["number"] for s in answer["sources"]}
 
 
-@pytest.mark.parametrize(
-    "fault", ["html", "empty", "half-json", "wrong-shape", "500", "429", "401", "404", "reset"]
-)
+@pytest.mark.parametrize("fault", ["html", "empty", "half-json", "wrong-shape", "500", "429", "401", "404", "reset"])
 def test_a_failing_endpoint_is_replaced_by_the_extractive_writer(pack_file, fault):
     """Errors and broken bodies: extractive, degraded, with a reason."""
     with ProviderServer() as server:
@@ -154,9 +150,7 @@ def test_citations_are_parsed():
 
 def test_a_sentence_needs_words_and_numbers_of_its_passages():
     """A number that neither passage nor question has, or no word in common."""
-    passage = Passage(
-        1, Hit("x", "Bee\nA hive holds 40,000 bees.", metadata={"heading": "Bee", "title": "Bee"})
-    )
+    passage = Passage(1, Hit("x", "Bee\nA hive holds 40,000 bees.", metadata={"heading": "Bee", "title": "Bee"}))
     assert not is_unsupported(Sentence("A hive has 40000 bees.", (1,)), [passage], "")
     assert is_unsupported(Sentence("A hive has 50,000 bees.", (1,)), [passage], "")
     assert is_unsupported(Sentence("Lorem ipsum dolor.", (1,)), [passage], "")
@@ -164,8 +158,6 @@ def test_a_sentence_needs_words_and_numbers_of_its_passages():
 
 def test_reference_marks_of_sources_do_not_look_like_citations():
     """Reference marks in a passage are shown in round brackets, in quotations and in the prompt."""
-    passage = Passage(
-        1, Hit("x", "Bee [3]\nBees dance [12]. They sing [4, 5].", metadata={"heading": "Bee [3]"})
-    )
+    passage = Passage(1, Hit("x", "Bee [3]\nBees dance [12]. They sing [4, 5].", metadata={"heading": "Bee [3]"}))
     assert passage.text == "Bees dance (12). They sing (4, 5)."
     assert passage.heading == "Bee (3)"

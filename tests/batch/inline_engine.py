@@ -16,8 +16,6 @@ class InlineEngine:
     name = "inline"
     workers = 1
 
-    def run(
-        self, work: Any, shards: Sequence[Shard], folder: Path, *, on_rows: OnRows
-    ) -> Iterator[ShardReport]:
+    def run(self, work: Any, shards: Sequence[Shard], folder: Path, *, on_rows: OnRows) -> Iterator[ShardReport]:
         for shard in shards:
             yield run_shard(work, shard, folder, on_rows=lambda rows, name=shard.name: on_rows(name, rows))

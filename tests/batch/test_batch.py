@@ -29,9 +29,7 @@ INLINE = InlineEngine()
 
 
 def write_parquet(path: Path, texts: list[Any]) -> Path:
-    pq.write_table(
-        pa.table({"id": [f"r{n}" for n in range(len(texts))], "text": pa.array(texts, pa.string())}), path
-    )
+    pq.write_table(pa.table({"id": [f"r{n}" for n in range(len(texts))], "text": pa.array(texts, pa.string())}), path)
     return path
 
 
@@ -117,9 +115,7 @@ def test_a_row_that_kills_its_worker_fails(tmp_path):
     source = write_parquet(tmp_path / "in.parquet", ["a", "die", "bb", "fail", None])
     report = run_batch(LengthWork(), source, tmp_path / "out", workers=1, shard_rows=5)
     assert [row["row"] for row in rows_of(tmp_path / "out")] == [0, 2]
-    failed = {
-        row["row"]: row["error"] for row in pq.read_table(tmp_path / "out" / "failed.parquet").to_pylist()
-    }
+    failed = {row["row"]: row["error"] for row in pq.read_table(tmp_path / "out" / "failed.parquet").to_pylist()}
     assert failed == {1: "three workers died on this row", 3: "this row fails", 4: "TypeError"}
     assert report.failed == 3
     assert [path.name for path in (tmp_path / "out").glob(".*")] == [".lock"]
@@ -149,13 +145,7 @@ def test_an_interrupted_shard_leaves_nothing_behind(tmp_path, monkeypatch):
 
 
 def test_jsonl_of_mixed_rows_is_read_row_by_row(tmp_path):
-    lines = [
-        '{"id": "a", "text": "one"}',
-        "{oops",
-        "[1]",
-        '{"id": 7, "text": 3}',
-        '{"text": "x", "more": [1, "y"]}',
-    ]
+    lines = ['{"id": "a", "text": "one"}', "{oops", "[1]", '{"id": 7, "text": 3}', '{"text": "x", "more": [1, "y"]}']
     source = tmp_path / "in.jsonl"
     source.write_text("\n".join(lines) + "\n")
     run_batch(LengthWork(), source, tmp_path / "out", engine=INLINE, shard_rows=2)
@@ -259,10 +249,7 @@ class TestWithModels:
         words = ["batch", "index", str(source), "-o", str(tmp_path / "out"), "--workers", "1"]
         assert main([*words, "--store", str(tmp_path / "n.db"), "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["loaded"] == 5
-        assert (
-            main(["search", "bees", "number", "3", "--store", str(tmp_path / "n.db"), "--ids", "-k", "1"])
-            == 0
-        )
+        assert main(["search", "bees", "number", "3", "--store", str(tmp_path / "n.db"), "--ids", "-k", "1"]) == 0
         assert capsys.readouterr().out == "d3\n"
 
     def test_vectors_are_the_embedders(self, tmp_path):
@@ -284,9 +271,7 @@ def test_only_finished_index_jobs_are_loaded(tmp_path):
 
 
 def test_documents_are_cut_into_named_chunks():
-    batch = pa.RecordBatch.from_pylist(
-        [{"id": "d", "title": "Bees", "text": "word " * 50, "page": 3, "row": 0}]
-    )
+    batch = pa.RecordBatch.from_pylist([{"id": "d", "title": "Bees", "text": "word " * 50, "page": 3, "row": 0}])
     rows = IndexWork(words=20, overlap=5).split(batch.to_pylist()[0])
     assert [row["id"] for row in rows][:2] == ["d#1", "d#2"]
     assert json.loads(rows[0]["metadata"]) == {"title": "Bees", "page": 3, "chunk": 1}

@@ -127,8 +127,7 @@ def test_a_store_that_fails_stops_the_load_and_blames_no_row(tmp_path, chunks, m
     pytest.importorskip("psycopg")
     monkeypatch.setattr("resift.batch.job.MAX_ATTEMPTS", 1)
     work = LoadWork(
-        store=str(pipeline_file(tmp_path, kind="postgres", dsn="host=/nowhere dbname=x")),
-        model=DEFAULT_EMBEDDER,
+        store=str(pipeline_file(tmp_path, kind="postgres", dsn="host=/nowhere dbname=x")), model=DEFAULT_EMBEDDER
     )
     shards = sorted(chunks.glob("part-*.parquet"))
     with pytest.raises(ResiftError, match="Start again to resume"):
@@ -158,12 +157,8 @@ def index_job(folder: Path, rows: list[dict[str, Any]]) -> Path:
 def test_different_documents_of_one_id_are_refused_by_name(tmp_path):
     """A store keeps one document per id: the others would be lost."""
     rows = [{"id": "1", "text": "first", "page": 1}, {"id": "2", "text": "b", "page": 1}]
-    job = index_job(
-        tmp_path, [*rows, {"id": "3", "text": "c", "page": 1}, {"id": "1", "text": "other", "page": 1}]
-    )
-    with pytest.raises(
-        InputError, match=r"1 id names several different documents, .*: '1'\. Nothing was loaded"
-    ):
+    job = index_job(tmp_path, [*rows, {"id": "3", "text": "c", "page": 1}, {"id": "1", "text": "other", "page": 1}])
+    with pytest.raises(InputError, match=r"1 id names several different documents, .*: '1'\. Nothing was loaded"):
         load_shards(job, tmp_path / "store.db", engine=InlineEngine())
     assert run_sync(open_store(str(tmp_path / "store.db"), DEFAULT_EMBEDDER).count()) == 0
 

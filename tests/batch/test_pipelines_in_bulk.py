@@ -1,4 +1,4 @@
-"""Questions in bulk: answers with their trace, and recordings that `resift tune` reads."""
+"""Questions in bulk: answers with their trace."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ pytest.importorskip("pyarrow")
 import pyarrow.parquet as pq
 
 from resift._internal.sync import run_sync
-from resift.batch import EvaluateWork, RecordWork, run_batch, write_recording
+from resift.batch import EvaluateWork, run_batch
 from resift.batch.job import BatchProgress
 from resift.cli.batch import show_progress
 from resift.cli.main import main
 from resift.errors import InputError
-from resift.evaluation.recording import read_recording
 from resift.stores import SQLiteStore
 from resift.types import Ranking
 from tests.batch.inline_engine import InlineEngine
 
 INLINE = InlineEngine()
 QUESTIONS = [
-    {"id": "q1", "query": "bees and honey", "qrels": {"d1": 2}, "split": "train"},
-    {"id": "q2", "query": "steam engines", "qrels": {"d2": 1}},
+    {"id": "q1", "query": "bees and honey"},
+    {"id": "q2", "query": "steam engines"},
     {"id": "q3", "query": " "},
 ]
 
@@ -68,33 +67,13 @@ def test_an_index_that_changed_is_another_job(tmp_path, pipeline):
         run_batch(work, tmp_path / "q.jsonl", tmp_path / "out", engine=INLINE)
 
 
-def test_a_recording_made_in_bulk_is_read_like_any_other(tmp_path, pipeline):
-    work = RecordWork(pipeline=str(pipeline))
-    run_batch(work, tmp_path / "q.jsonl", tmp_path / "out", engine=INLINE, shard_rows=1)
-    recording = read_recording(write_recording(tmp_path / "out"))
-    assert recording.header.stores == ("docs",)
-    assert [(one.query, one.split) for one in recording.queries] == [("q1", "train"), ("q2", "test")]
-    assert recording.queries[0].qrels == {"d1": 2}
-    assert recording.queries[0].lists["docs"][0][0] == "d1"
-
-
-def test_the_command_records_and_names_what_is_next(tmp_path, pipeline, capsys):
-    words = ["batch", "record", str(tmp_path / "q.jsonl"), "-o", str(tmp_path / "out"), "--workers", "1"]
+def test_the_command_estimates_time_and_cost(tmp_path, pipeline, capsys):
+    words = ["batch", "eval", str(tmp_path / "q.jsonl"), "-o", str(tmp_path / "out"), "--workers", "1"]
     assert main([*words, "--pipeline", str(pipeline), "--price", "2"]) == 1
     told = capsys.readouterr()
     assert "1 row failed" in told.err
     assert "A million rows take" in told.out
     assert "at 2 an hour" in " ".join(told.out.split())
-    assert f"Next: resift tune {tmp_path / 'out' / 'recording.jsonl'}" in told.out
-
-
-@pytest.mark.parametrize("given", [{"a": 1, "b": None}, ["a"], [{"id": "a", "grade": 1}], [("a", 1)]])
-def test_relevance_grades_have_several_forms(given):
-    from resift.batch.work_kinds import read_grades
-
-    assert read_grades(given) == {"a": 1}
-    with pytest.raises(InputError):
-        read_grades([{"no": "id"}])
 
 
 def test_the_progress_bar_shows_rate_and_failed_rows(monkeypatch):
@@ -106,9 +85,7 @@ def test_the_progress_bar_shows_rate_and_failed_rows(monkeypatch):
     monkeypatch.setattr("sys.stderr", screen)
     monkeypatch.setenv("INDEX_COLUMNS", "100")
     clock = iter(range(100))
-    monkeypatch.setattr(
-        "resift.cli.terminal.Progress.__init__.__kwdefaults__", {"clock": lambda: next(clock)}
-    )
+    monkeypatch.setattr("resift.cli.terminal.Progress.__init__.__kwdefaults__", {"clock": lambda: next(clock)})
     with show_progress("rows") as progress:
         progress(BatchProgress(0, 9100, 0, 0.1))
         progress(BatchProgress(100, 9100, 0, 2.0))

@@ -114,18 +114,12 @@ SCREENS: dict[str, list[str]] = {
     "doctor": ["doctor", "doctor --store library.db"],
     "demo": ["demo"],
     "graph": ["graph build sources -o fruit.lbug", "graph info fruit.lbug"],
-    "ask": [
-        f"ask {ASKED} --store library.db",
-        "ask How many bees live in a hive? --pack fruit.lbug -k 2 --explain",
-    ],
+    "ask": [f"ask {ASKED} --store library.db", "ask How many bees live in a hive? --pack fruit.lbug -k 2 --explain"],
     "store": ["store optimize library.db"],
     "batch": ["batch rerank questions.jsonl -o reranked --workers 1"],
     "bench": ["bench --checkout handbook"],  # benchmarks print facts about the machine
     "mcp": ["mcp --store library.db", "mcp"],
-    "serve": [
-        "serve --store library.db --embedder none --port 0 --drain-delay 0",
-        "serve --store missing.db",
-    ],
+    "serve": ["serve --store library.db --embedder none --port 0 --drain-delay 0", "serve --store missing.db"],
     "completion": ["completion csh"],  # the scripts are for shells: see test_completion
 }
 """Command -> what is run of it, in this order: later ones use what earlier ones wrote."""
@@ -195,8 +189,7 @@ def share_work() -> None:
             found = await run_demo()
             # What the ways are worth is for other tests to say: here they are looked at.
             rows = tuple(
-                replace(row, ndcg=0.6 + at / 16, mrr=0.7 + at / 16, p50_ms=12.3)
-                for at, row in enumerate(found.rows)
+                replace(row, ndcg=0.6 + at / 16, mrr=0.7 + at / 16, p50_ms=12.3) for at, row in enumerate(found.rows)
             )
             kept.append(replace(found, rows=rows, index_s=1.2, total_s=3.4))
         return kept[0]

@@ -58,9 +58,7 @@ def test_extractive_answers_are_labeled(built, capsys, monkeypatch):
 
 def test_an_unanswerable_question_has_no_answer(built, capsys):
     """Exit code 0, no sources."""
-    code, answer = message(
-        capsys, "ask", "Who won the chess championship in 1972?", "--pack", str(built), "--json"
-    )
+    code, answer = message(capsys, "ask", "Who won the chess championship in 1972?", "--pack", str(built), "--json")
     assert code == 0
     assert answer["sources"] == []
     assert answer["answer"].startswith("Not found")

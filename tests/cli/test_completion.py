@@ -42,16 +42,12 @@ def script(capsys, tmp_path):
         (["resift", "--ver"], "--version"),
         (["resift", "fuse", "--method", "comb-s"], "comb-sum"),
         (["resift", "fuse", "a.run", "--dialect", "lang"], "langchain"),
-        (["resift", "tune", "--search", "g"], "grid"),
+        (["resift", "batch", "em"], "embed"),
     ],
 )
 def test_bash_completes_commands_and_options(script, words, offered, tmp_path):
     done = subprocess.run(
-        ["bash", "-c", PROBE, "bash", script("bash"), *words],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=tmp_path,
+        ["bash", "-c", PROBE, "bash", script("bash"), *words], capture_output=True, text=True, check=True, cwd=tmp_path
     )
     assert (done.stdout.split()[:1], done.stderr) == ([offered], "")
 

@@ -60,10 +60,7 @@ def test_a_report_has_date_command_and_versions(folder, tmp_path, capsys):
 
 def test_a_system_lists_its_models():
     assert find_system("bm25").models == ()
-    assert find_system("default").models == (
-        "BAAI/bge-small-en-v1.5",
-        "cross-encoder/ms-marco-MiniLM-L-12-v2",
-    )
+    assert find_system("default").models == ("BAAI/bge-small-en-v1.5", "cross-encoder/ms-marco-MiniLM-L-12-v2")
 
 
 def test_run_files_against_judgments(tmp_path, capsys):

@@ -71,11 +71,6 @@ def test_tuning_rejects_overlapping_splits(recording, capsys):
     assert "both --train and --test" in capsys.readouterr().err
 
 
-def test_an_invalid_floor_is_rejected(recording, capsys):
-    assert main(["tune", str(recording), "--floor", "0.5"]) == 1
-    assert "write STORE=SCORE" in capsys.readouterr().err
-
-
 def test_the_best_setting_is_a_valid_pipeline_file(tmp_path):
     """With stores added, `resift config check` accepts what tune writes."""
     from resift.cli.tune import tuned_yaml
@@ -90,16 +85,14 @@ def test_the_best_setting_is_a_valid_pipeline_file(tmp_path):
         Setting(method="linear", blend=None),
         Setting(depth=0),
         Setting(blend="rank", blend_weight=0.3),
-        Setting(method="weighted", depth=5, floor=("docs.vectors", 0.4)),
+        Setting(method="weighted", depth=5),
     ]
     for setting in settings:
         read = load_plain({**yaml.safe_load(tuned_yaml(setting, header)), "stores": stores})
         assert read["fusion"]["method"] == setting.method
         assert (read["rerank"] is None) == (setting.depth == 0)
-        assert (read["gate"] is None) == (setting.floor is None)
         if setting.method == "weighted":
             assert read["rerank"]["depth"] is None
-            assert (read["gate"]["signal"], read["gate"]["floor"]) == setting.floor
 
 
 def test_options_without_effect_are_not_listed():
@@ -113,11 +106,11 @@ def test_options_without_effect_are_not_listed():
 
 def recording_where_one_store_is_right(path, queries=60):
     """Write a recording in which the second store alone knows the answer: its weight beats the default."""
-    from resift.evaluation.recording import Header, RecordedQuery, header_line, query_line
+    from resift.evaluation.recording import Header, RecordedQuery, recording_line
 
     ids = [f"d{rank}" for rank in range(10)]
     header = Header(stores=("one", "two"), reranker="", depth=0, k=10)
-    lines = [header_line(header)]
+    lines = [recording_line(header)]
     for number in range(queries):
         right = ids[number % 10]
         second = [right, *(id for id in ids if id != right)]
@@ -125,7 +118,7 @@ def recording_where_one_store_is_right(path, queries=60):
             name: [(id, 10.0 - rank) for rank, id in enumerate(order)]
             for name, order in (("one", ids), ("two", second))
         }
-        lines.append(query_line(RecordedQuery(f"q{number}", "test", lists, {}, {right: 1})))
+        lines.append(recording_line(RecordedQuery(f"q{number}", "test", lists, {}, {right: 1})))
     path.write_text("".join(lines))
 
 

@@ -50,9 +50,7 @@ def test_one_hit_is_explained_in_words(ranking, capsys):
 def test_short_json_of_search_lists_every_candidate(tmp_path, monkeypatch, capsys):
     """Without --explain the texts of dropped candidates are left out, but not their ids and ranks."""
     monkeypatch.chdir(tmp_path)
-    Path("notes.jsonl").write_text(
-        "".join(json.dumps({"id": f"n{n}", "text": f"key {n}"}) + "\n" for n in range(5))
-    )
+    Path("notes.jsonl").write_text("".join(json.dumps({"id": f"n{n}", "text": f"key {n}"}) + "\n" for n in range(5)))
     main(["index", "notes.jsonl", "--store", "n.db", "--text-only"])
     capsys.readouterr()
     main(["search", "key", "--store", "n.db", "--text-only", "-k", "2", "--json"])
@@ -78,9 +76,7 @@ def test_wrapped_rankings_and_jsonl_are_read(ranking, capsys):
     Path("demo.json").write_text(json.dumps({"ranking": data, "question": "who?"}))
     assert main(["explain", "demo.json", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["query"] == "who?"
-    Path("two.jsonl").write_text(
-        json.dumps({"query": "one", "hits": []}) + "\n" + json.dumps({**data, "query": "two"})
-    )
+    Path("two.jsonl").write_text(json.dumps({"query": "one", "hits": []}) + "\n" + json.dumps({**data, "query": "two"}))
     assert main(["explain", "two.jsonl", "--line", "2", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["query"] == "two"
 

@@ -15,9 +15,7 @@ from resift.cli.main import main
 @pytest.fixture
 def lists(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "bm25.jsonl").write_text(
-        '{"id": "a", "text": "alpha", "score": 3}\n\n{"id": "b", "text": "beta"}\n'
-    )
+    (tmp_path / "bm25.jsonl").write_text('{"id": "a", "text": "alpha", "score": 3}\n\n{"id": "b", "text": "beta"}\n')
     (tmp_path / "dense.jsonl").write_text('"b"\n"c"\n')
     (tmp_path / "one.run").write_text("q1 Q0 a 2 0.5 x\nq1 Q0 b 1 0.9 x\nq2 Q0 c 1 1 x\n")
     with gzip.open(tmp_path / "two.run.gz", "wt") as file:
@@ -107,19 +105,13 @@ def test_missing_files_and_folders(tmp_path, monkeypatch, capsys):
     """What is not there, what is a folder, what is no gzip."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x.gz").write_bytes(b"not gzip")
-    for name, message in [
-        ("nowhere.run", "no such file"),
-        (".", "a folder"),
-        ("x.gz", "not a complete gzip file"),
-    ]:
+    for name, message in [("nowhere.run", "no such file"), (".", "a folder"), ("x.gz", "not a complete gzip file")]:
         assert main(["fuse", name]) == 1
         assert message in capsys.readouterr().err
 
 
 def run(*words: str, **options) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-m", "resift.cli.main", *words], capture_output=True, text=True, **options
-    )
+    return subprocess.run([sys.executable, "-m", "resift.cli.main", *words], capture_output=True, text=True, **options)
 
 
 def test_wrong_usage_exits_with_2():

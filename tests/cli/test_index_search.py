@@ -15,9 +15,7 @@ from resift.cli.main import main
 def docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "docs"
     folder.mkdir()
-    (folder / "keys.md").write_text(
-        "# Keys\n\nRotate the keys every month.\n\n# Doors\n\nDoors are locked at night.\n"
-    )
+    (folder / "keys.md").write_text("# Keys\n\nRotate the keys every month.\n\n# Doors\n\nDoors are locked at night.\n")
     (folder / "pandas.txt").write_text("Giant pandas eat bamboo.")
     (folder / "rows.jsonl").write_text(
         '{"_id": "r1", "title": "Trains", "text": "Trains cross mountains.", "year": 2020}\n'
@@ -68,6 +66,22 @@ def test_search_opens_its_file_once(
     assert opened == ["d.db"]
 
 
+def test_search_prints_a_context_within_its_budget(docs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(capsys, "index", "docs", "--store", "d.db", "--text-only")
+    words = ("search", "rotate keys", "--store", "d.db", "--no-rerank", "-k", "1", "--context")
+    assert main([*words, "200"]) == 0
+    out, _ = capsys.readouterr()
+    assert out.startswith("[1] Keys\nKeys\n\nRotate the keys every month.")
+    assert "Doors are locked at night." in out  # the chunk after the hit
+    context = run(capsys, *words, "16")[1]["context"]
+    assert context["text"] == "[1] Keys\nKeys\n\nRotate the keys every month."
+    assert context["tokens"] <= context["max_tokens"] == 16
+    assert context["sources"][0]["spans"] == [{"id": context["sources"][0]["id"], "start": 0, "end": 34}]
+    with pytest.raises(SystemExit):
+        main([*words, "0"])
+    assert "--context" in capsys.readouterr().err
+
+
 def test_search_filters_by_metadata(docs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(capsys, "index", "docs", "--store", "d.db", "--text-only")
     where = ("--where", "year=2020", "--no-rerank", "--store", "d.db")
@@ -76,9 +90,7 @@ def test_search_filters_by_metadata(docs: Path, capsys: pytest.CaptureFixture[st
     assert (code, "key=value" in err) == (1, True)
 
 
-def test_a_bad_file_is_reported_and_the_others_are_indexed(
-    docs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bad_file_is_reported_and_the_others_are_indexed(docs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit code 1, one line on stderr, and everything else is in the index."""
     (docs / "broken.jsonl").write_text("{\n")
     code, report, err = run(capsys, "index", "docs", "--store", "d.db", "--text-only")

@@ -1,6 +1,5 @@
 """`resift init`: what it finds, what it asks, and what it refuses."""
 
-# ruff: noqa: E501 - commands read best on one line
 from __future__ import annotations
 
 import io
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from resift.cli.init import find_source, pipeline_text
+from resift.cli.config import find_source, pipeline_text
 from resift.cli.main import main
 from resift.config import load_yaml
 from resift.errors import InputError
@@ -51,11 +50,7 @@ def test_flags_answer_everything_and_the_file_works(folder: Path, capsys: pytest
     assert main(argv) == 0
     assert "resift search WORDS --pipeline sub/p.yaml" in capsys.readouterr().out
     store = load_yaml(folder / "sub" / "p.yaml")["stores"][0]
-    assert (store["kind"], list(store["fields"]), list(store["id"])) == (
-        "sqlite-table",
-        ["headline", "note"],
-        ["nr"],
-    )
+    assert (store["kind"], list(store["fields"]), list(store["id"])) == ("sqlite-table", ["headline", "note"], ["nr"])
     text = (folder / "sub" / "p.yaml").read_text()
     (folder / "sub" / "p.yaml").write_text(text.partition("rerank:")[0])
     assert main(["search", "travel", "--pipeline", "sub/p.yaml", "--ids"]) == 0
@@ -104,9 +99,7 @@ def test_three_questions_on_a_terminal(
     assert list(load_yaml(folder / "pipeline.yaml")["stores"][0]["fields"]) == ["body", "headline"]
 
 
-def test_folders_and_indexes_get_the_default_pipeline(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_folders_and_indexes_get_the_default_pipeline(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "docs").mkdir()
     assert main(["init", "--store", "docs", "-o", "a.yaml"]) == 0
     assert "resift index docs --store docs.db" in capsys.readouterr().out

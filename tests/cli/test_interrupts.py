@@ -73,3 +73,19 @@ def test_ctrl_c_after_the_end_is_ignored():
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(1.5)
         process.kill()
+
+
+def test_ctrl_c_during_the_first_imports_is_one_line():
+    program = """
+import signal, sys
+class Interrupts:
+    def find_spec(self, name, *rest):
+        if name == "resift.cli.main":
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Interrupts())
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from resift.cli import run
+run()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (130, "resift: interrupted\n")

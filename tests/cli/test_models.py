@@ -45,9 +45,7 @@ def add_random(capsys, folder: Path, *words: str) -> dict:
 
 def test_add_describes_and_pins_a_folder(place, capsys):
     folder = network_folder(place / "model")
-    code, out, _ = run(
-        capsys, "add", "./model", "--name", "mine/reranker", "--no-probe", "--lock", "models.lock"
-    )
+    code, out, _ = run(capsys, "add", "./model", "--name", "mine/reranker", "--no-probe", "--lock", "models.lock")
     assert code == 0
     for words in ("cross-encoder", "bert", "48 tokens", "en", "mit", "dense(48→1)", "sigmoid", "skipped"):
         assert words in out

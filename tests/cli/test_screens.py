@@ -129,9 +129,7 @@ def test_every_command_is_shown():
 @pytest.mark.parametrize("command", SCREENS)
 def test_screens_match_the_golden_files(command, screens):
     titles = {output: "in a pipe" if output == "pipe" else f"{output} columns" for output in OUTPUTS}
-    now = "\n".join(
-        f"━━━ {title} ━━━\n{normalize(screens[output][command])}" for output, title in titles.items()
-    )
+    now = "\n".join(f"━━━ {title} ━━━\n{normalize(screens[output][command])}" for output, title in titles.items())
     path = GOLDEN / f"{command}.txt"
     if UPDATE:
         path.write_text(now, encoding="utf-8")
@@ -143,9 +141,7 @@ def test_screens_match_the_golden_files(command, screens):
 def test_screens_fit(command, output, screens):
     """No line of output is wider than the terminal, but for one long word: an id is not cut by --ids."""
     lines = [
-        line
-        for line in screens[output][command].splitlines()
-        if not line.startswith(("$ resift", "2> ", "exit code"))
+        line for line in screens[output][command].splitlines() if not line.startswith(("$ resift", "2> ", "exit code"))
     ]
     wide = [line for line in lines if display_width(line) > int(output) and " " in line]
     assert not wide, wide

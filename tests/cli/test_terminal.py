@@ -9,16 +9,7 @@ import sys
 import pytest
 
 from resift.cli.main import main
-from resift.cli.terminal import (
-    PALETTE,
-    STYLE_MARK,
-    Progress,
-    escape_controls,
-    escape_in_json,
-    print_table,
-    wrap,
-    write,
-)
+from resift.cli.terminal import PALETTE, STYLE_MARK, Progress, escape_controls, escape_in_json, print_table, wrap, write
 from tests.cli.test_every_command import on_a_terminal
 
 HOSTILE = "a\x1b[2J\x1b]52;c;ZXZpbA==\x07\x9b31m\r\x08\u202e\u2066\u200f\u2028\x00\U000e0041\ufeffz"
@@ -53,13 +44,7 @@ def test_documents_ids_and_file_names_do_not_reach_the_terminal_raw(options, tmp
     (tmp_path / "a.jsonl").write_text(json.dumps(row) + "\n")
     (tmp_path / "\x1b[31mname\u202e.jsonl").write_text(json.dumps(row) + "\n")
     code, out = on_a_terminal(
-        "fuse",
-        "a.jsonl",
-        "\x1b[31mname\u202e.jsonl",
-        *options,
-        columns=100,
-        color=False,
-        monkeypatch=monkeypatch,
+        "fuse", "a.jsonl", "\x1b[31mname\u202e.jsonl", *options, columns=100, color=False, monkeypatch=monkeypatch
     )
     assert code == 0
     assert not set(out.replace("\r\n", "\n")) & set(ACTIVE + "\r")

@@ -26,36 +26,16 @@ def _names(declared):
 
 
 KEYS = sorted(set(_names(PipelineFile)))
-WORDS = [
-    "docs",
-    "sqlite",
-    "ladybug",
-    "qdrant",
-    "rrf",
-    "cross-encoder",
-    "voyage",
-    "${X}",
-    "$query",
-    "",
-    "\0",
-    "é",
-]
+WORDS = ["docs", "sqlite", "ladybug", "qdrant", "rrf", "cross-encoder", "voyage", "${X}", "$query", "", "\0", "é"]
 SCALARS = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-5, 10**12),
-    st.floats(),
-    st.sampled_from(WORDS),
-    st.text(max_size=5),
+    st.none(), st.booleans(), st.integers(-5, 10**12), st.floats(), st.sampled_from(WORDS), st.text(max_size=5)
 )
 VALUES = st.recursive(
     SCALARS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=5),
     max_leaves=12,
 )
-FILES = st.dictionaries(
-    st.sampled_from([option.name for option in declared_options(PipelineFile)]), VALUES, max_size=6
-)
+FILES = st.dictionaries(st.sampled_from([option.name for option in declared_options(PipelineFile)]), VALUES, max_size=6)
 
 
 @given(config=FILES)
@@ -72,9 +52,7 @@ def test_any_structure_gives_settings_or_mistakes(tmp_path_factory, config):
 def test_lines_of_mistakes_are_lines_of_the_file(tmp_path_factory, config):
     """A mistake in YAML text always has a line that exists."""
     text = yaml.safe_dump(config, allow_unicode=True)
-    _, problems = check_nodes(
-        read_text(text), Problems("f.yaml"), tmp_path_factory.getbasetemp(), expand=True
-    )
+    _, problems = check_nodes(read_text(text), Problems("f.yaml"), tmp_path_factory.getbasetemp(), expand=True)
     assert all(1 <= line <= len(text.splitlines()) for line, _ in problems.found)
 
 

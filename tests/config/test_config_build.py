@@ -95,12 +95,7 @@ def test_the_weight_of_a_store_applies_to_both_of_its_views():
     from resift.config.build import store_weight
 
     weights = {"docs": 2.0, "docs.text": 0.5}
-    assert [store_weight(weights, name) for name in ("docs", "docs.text", "docs.vectors", "other")] == [
-        2,
-        0.5,
-        2,
-        1,
-    ]
+    assert [store_weight(weights, name) for name in ("docs", "docs.text", "docs.vectors", "other")] == [2, 0.5, 2, 1]
 
 
 def test_a_signal_without_scores_is_rejected(write):
@@ -219,9 +214,7 @@ def test_tiers_without_any_key_skip_reranking(build, monkeypatch):
     for name in ("VOYAGE_API_KEY", "JINA_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     pipe = build(STORE + "rerank: {tiers: [{kind: voyage}, {kind: jina}]}\n")
-    assert pipe.rank("breaker").reason == (
-        "rerank: skipped, VOYAGE_API_KEY is not set, JINA_API_KEY is not set"
-    )
+    assert pipe.rank("breaker").reason == ("rerank: skipped, VOYAGE_API_KEY is not set, JINA_API_KEY is not set")
 
 
 @pytest.mark.slow

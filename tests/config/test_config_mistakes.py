@@ -58,11 +58,7 @@ def mistakes(file) -> list[str]:
         # names that do not exist
         ("fusion: {method: rrff}", 2, "fusion.method is 'rrff'. Did you mean 'rrf'?"),
         ("fusion: {weights: {dcos: 1}}", 2, "fusion.weights names the store 'dcos'. Did you mean 'docs'?"),
-        (
-            "gate: {signal: doc.vectors}",
-            2,
-            "gate.signal names the store 'doc.vectors'. Did you mean 'docs.vectors'?",
-        ),
+        ("gate: {signal: doc.vectors}", 2, "gate.signal names the store 'doc.vectors'. Did you mean 'docs.vectors'?"),
         ("gate: {profile: memos}", 2, "Did you mean 'memosa'?"),
         ("rerank: {kind: cross-encodr}", 2, "rerank.kind is 'cross-encodr'. Did you mean 'cross-encoder'?"),
         (
@@ -79,11 +75,7 @@ def mistakes(file) -> list[str]:
         ("guard: {blend: maybe}", 2, "guard.blend is 'maybe'; it must be true or false"),
         ("shape: {mmr: 2}", 2, "shape.mmr is 2"),
         ("shape: {quotas: [{at_most: 2}]}", 2, "shape.quotas[0] needs the key 'key'"),
-        (
-            "shape: {recovery: {survivors: {risk: {EXCEL: two}}}}",
-            2,
-            "must name integers per source type",
-        ),
+        ("shape: {recovery: {survivors: {risk: {EXCEL: two}}}}", 2, "must name integers per source type"),
         # secrets
         ("rerank: {kind: voyage, api_key: pa-123}", 2, "contains a secret under 'api_key'"),
         ("rerank: {kind: voyage, api_key_env: pa-123}", 2, "the secret itself stays out of the file"),
@@ -124,20 +116,11 @@ def test_each_mistake_is_one_line(write, text, line, expected):
             4,
             "uses ${RESIFT_UNSET}, which is not set",
         ),
-        (
-            "stores:\n  - {name: docs, kind: sqlite, path: docs.db, mode: both}",
-            2,
-            "stores[docs].mode is 'both'",
-        ),
-        (
-            "stores:\n  - {name: docs, kind: sqlite, path: docs.db, embedder: bge}",
-            2,
-            "stores[docs].embedder is 'bge'",
-        ),
+        ("stores:\n  - {name: docs, kind: sqlite, path: docs.db, mode: both}", 2, "stores[docs].mode is 'both'"),
+        ("stores:\n  - {name: docs, kind: sqlite, path: docs.db, embedder: bge}", 2, "stores[docs].embedder is 'bge'"),
         ("stores:\n  - {name: docs, kind: sqlite, path: docs.db, k: 0}", 2, "stores[docs].k is 0"),
         (
-            "stores:\n  - {name: docs, kind: sqlite, path: docs.db}\n"
-            "  - {name: docs, kind: sqlite, path: docs.db}",
+            "stores:\n  - {name: docs, kind: sqlite, path: docs.db}\n  - {name: docs, kind: sqlite, path: docs.db}",
             3,
             "Two stores are named 'docs', first in line 2",
         ),
@@ -146,28 +129,16 @@ def test_each_mistake_is_one_line(write, text, line, expected):
             2,
             "does not use $query",
         ),
-        (
-            "stores:\n  - {name: g, kind: ladybug, path: docs.db}",
-            2,
-            "stores[g] is a graph; it needs the key 'cypher'",
-        ),
+        ("stores:\n  - {name: g, kind: ladybug, path: docs.db}", 2, "stores[g] is a graph; it needs the key 'cypher'"),
         (
             'stores:\n  - {name: g, kind: ladybug, path: docs.db, cypher: "MATCH (n {q: $query}) DELETE n"}',
             2,
             "stores[g].cypher",
         ),
-        (
-            "stores:\n  - {name: q, kind: qdrant, embedder: BAAI/bge-small-en-v1.5}",
-            2,
-            "either 'url' or 'path'",
-        ),
+        ("stores:\n  - {name: q, kind: qdrant, embedder: BAAI/bge-small-en-v1.5}", 2, "either 'url' or 'path'"),
         ("stores:\n  - {name: q, kind: qdrant, path: q}", 2, "stores[q] needs the key 'embedder'"),
         ('stores:\n  - {name: docs, kind: sqlite, path: "a\\0b"}', 2, "NUL"),
-        (
-            "stores:\n  - {name: p, kind: postgres, dsn: 'postgresql://me:pw@host/db'}",
-            2,
-            "contains a password",
-        ),
+        ("stores:\n  - {name: p, kind: postgres, dsn: 'postgresql://me:pw@host/db'}", 2, "contains a password"),
         (
             "stores:\n  - {name: d, kind: sqlite, path: docs.db, parameters: 5}",
             2,
@@ -198,9 +169,7 @@ def test_all_mistakes_at_once_in_the_order_of_the_file(write):
     )
     found = mistakes(file)
     assert [int(message.split(":")[1]) for message in found] == [1, 6, 7, 7, 8]
-    with pytest.raises(
-        ConfigError, match=r"pipeline\.yaml:1: k is -1.*\(4 more: run resift config check\)"
-    ) as caught:
+    with pytest.raises(ConfigError, match=r"pipeline\.yaml:1: k is -1.*\(4 more: run resift config check\)") as caught:
         load_yaml(file)
     assert "pipeline.yaml:8: rerank.depth" in caught.value.__notes__[0]
 

@@ -205,11 +205,7 @@ def test_all_five_plugins_work_from_a_file_with_their_options(write):
     assert (profile.name, profile.default) == ("harbour", 0.05)
     # By their distance from 16 characters: 0, 4 and 9; then the one with the word goes first.
     assert (ranking.ids, ranking.tier) == (["b", "d", "a"], "length")
-    assert (ranking.trace[-1].name, ranking.trace[-1].kind, ranking.replay()) == (
-        "with-word",
-        "shape",
-        ranking.ids,
-    )
+    assert (ranking.trace[-1].name, ranking.trace[-1].kind, ranking.replay()) == ("with-word", "shape", ranking.ids)
 
 
 @pytest.mark.parametrize(
@@ -242,39 +238,19 @@ def test_an_unknown_stage_is_reported_with_its_line(tmp_path):
     ("change", "line", "message"),
     [
         (("path: day.log", "path: night.log"), 4, "stores[day].path: night.log does not exist"),
-        (
-            ("newest_first: false", "newest_first: 3"),
-            5,
-            "stores[day].newest_first is 3; it must be true or false",
-        ),
-        (
-            ("newest_first", "newest_frist"),
-            5,
-            "stores[day] has no key 'newest_frist'. Did you mean 'newest_first'?",
-        ),
+        (("newest_first: false", "newest_first: 3"), 5, "stores[day].newest_first is 3; it must be true or false"),
+        (("newest_first", "newest_frist"), 5, "stores[day] has no key 'newest_frist'. Did you mean 'newest_first'?"),
         (("kind: log", "kind: lgo"), 3, "stores[day].kind is 'lgo'. Did you mean 'log'?"),
         (("start: 0", "start: -1"), 8, "fusion.start is -1; it must be an integer ≥ 0"),
         (("method: take-turns", "method: take-turn"), 7, "Did you mean 'take-turns'?"),
         (("strictness: 0.05", "strictness: 4"), 11, "gate.strictness is 4; it must be a number ≥ 0, ≤ 1"),
         (("profile: harbour", "profile: habour"), 10, "gate.profile is 'habour'. Did you mean 'harbour'?"),
-        (
-            ("profile: harbour", "profile: neutral"),
-            11,
-            "gate has no key 'strictness'; that belongs to profile harbour",
-        ),
+        (("profile: harbour", "profile: neutral"), 11, "gate has no key 'strictness'; that belongs to profile harbour"),
         (("target: 16", "target: long"), 14, "rerank.target is 'long'; it must be an integer ≥ 1"),
         (("  target: 16\n", ""), 13, "rerank needs the key 'target': The length that is best."),
-        (
-            ("target: 16", "target: 16\n  patience: 3"),
-            15,
-            "rerank has no key 'patience'; that belongs to kind cascade",
-        ),
+        (("target: 16", "target: 16\n  patience: 3"), 15, "rerank has no key 'patience'; that belongs to kind cascade"),
         (("word: bay", "word: bay\n    wrod: 3"), 19, "stages[0] has no key 'wrod'. Did you mean 'word'?"),
-        (
-            ("kind: with-word", "kind: wth-word"),
-            17,
-            "stages[0].kind is 'wth-word'. Did you mean 'with-word'?",
-        ),
+        (("kind: with-word", "kind: wth-word"), 17, "stages[0].kind is 'wth-word'. Did you mean 'with-word'?"),
         (("after: shape", "after: lunch"), 19, "stages[0].after is 'lunch'"),
         (("word: bay", "word: 3"), 18, "stages[0].word is 3; it must be text"),
     ],

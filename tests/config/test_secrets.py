@@ -22,10 +22,7 @@ def secrets(monkeypatch):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            "rerank: {kind: tei, base_url: 'https://h.example/${AWS_SECRET_ACCESS_KEY}'}",
-            "not meant for this option",
-        ),
+        ("rerank: {kind: tei, base_url: 'https://h.example/${AWS_SECRET_ACCESS_KEY}'}", "not meant for this option"),
         ("rerank: {kind: voyage, api_key_env: AWS_SECRET_ACCESS_KEY}", "(VOYAGE_API_KEY)"),
         ("rerank: {kind: voyage, api_key_env: COHERE_API_KEY}", "(VOYAGE_API_KEY)"),
         ("rerank: {kind: voyage, base_url: 'https://h.example'}", "would send the key of api.voyageai.com"),
@@ -39,15 +36,9 @@ def secrets(monkeypatch):
         ),
         ("rerank: {kind: tei, base_url: 'https://h.example', api_key_file: ../id_rsa}", "is outside"),
         ("rerank: {kind: tei, base_url: 'https://h.example', api_key_file: link}", "is outside"),
-        (
-            "rerank: {kind: voyage, options: {api_key_env: AWS_SECRET_ACCESS_KEY}}",
-            "Move it out of `options`",
-        ),
+        ("rerank: {kind: voyage, options: {api_key_env: AWS_SECRET_ACCESS_KEY}}", "Move it out of `options`"),
         ("rerank: {kind: voyage, options: {api_key: pa-1}}", "Keep it out of the file"),
-        (
-            "rerank: {tiers: [{kind: cohere, api_key_env: AWS_SECRET_ACCESS_KEY}]}",
-            "(COHERE_API_KEY, CO_API_KEY)",
-        ),
+        ("rerank: {tiers: [{kind: cohere, api_key_env: AWS_SECRET_ACCESS_KEY}]}", "(COHERE_API_KEY, CO_API_KEY)"),
     ],
 )
 def test_secrets_do_not_leave_their_host(write, folder, text, message):
@@ -71,10 +62,7 @@ def test_secrets_do_not_leave_their_host(write, folder, text, message):
         ),
         ("{name: l, kind: lancedb, uri: 's3://h/${AWS_SECRET_ACCESS_KEY}'}", "not meant for this option"),
         (r"{name: l, kind: lancedb, uri: '\\h\${AWS_SECRET_ACCESS_KEY}'}", "not meant for this option"),
-        (
-            "{name: d, kind: sqlite, path: '${AWS_SECRET_ACCESS_KEY}'}",
-            "${AWS_SECRET_ACCESS_KEY} does not exist",
-        ),
+        ("{name: d, kind: sqlite, path: '${AWS_SECRET_ACCESS_KEY}'}", "${AWS_SECRET_ACCESS_KEY} does not exist"),
     ],
 )
 def test_addresses_of_stores_take_only_their_own_variables(write, store, message):
@@ -86,9 +74,7 @@ def test_addresses_of_stores_take_only_their_own_variables(write, store, message
 
 def test_an_intended_variable_is_expanded(write):
     """A connection string may use libpq's own password variable."""
-    settings = load_yaml(
-        write("stores: [{name: p, kind: postgres, dsn: 'postgresql://me:${PGPASSWORD}@h/db'}]\n")
-    )
+    settings = load_yaml(write("stores: [{name: p, kind: postgres, dsn: 'postgresql://me:${PGPASSWORD}@h/db'}]\n"))
     assert settings["stores"][0]["dsn"] == f"postgresql://me:{SECRET}@h/db"
 
 
@@ -119,8 +105,7 @@ def test_a_key_file_next_to_the_pipeline_file_is_read(write, folder):
     [
         "{name: q, kind: qdrant, url: 'https://evil.example:6333', api_key_env: QDRANT_API_KEY, embedder: M}",
         "{name: q, kind: qdrant, url: 'http://169.254.169.254/', api_key_env: QDRANT_API_KEY, embedder: M}",
-        "{name: e, kind: elasticsearch-query, url: 'https://evil.example', index: d, "
-        "api_key_env: ELASTIC_API_KEY}",
+        "{name: e, kind: elasticsearch-query, url: 'https://evil.example', index: d, api_key_env: ELASTIC_API_KEY}",
         "{name: p, kind: postgres, dsn: 'postgresql://me:${PGPASSWORD}@db.evil.example:5433/db'}",
         "{name: p, kind: postgres, dsn: 'postgresql://me:${PGPASSWORD}@9.9.9.9/db'}",
     ],
@@ -151,8 +136,7 @@ def test_a_store_in_the_own_network_or_named_outside_the_file_gets_its_secret(wr
         f"{{name: q, kind: qdrant, url: 'https://q.cloud.example', api_key_env: QDRANT_API_KEY, {embedder}}}",
         f"{{name: q, kind: qdrant, url: '${{QDRANT_URL}}', api_key_env: QDRANT_API_KEY, {embedder}}}",
         f"{{name: q, kind: qdrant, url: 'http://localhost:6333', api_key_env: QDRANT_API_KEY, {embedder}}}",
-        "{name: e, kind: elasticsearch-query, url: '${ELASTICSEARCH_URL}', index: d, "
-        "api_key_env: ELASTIC_API_KEY}",
+        "{name: e, kind: elasticsearch-query, url: '${ELASTICSEARCH_URL}', index: d, api_key_env: ELASTIC_API_KEY}",
     ):
         assert inspect_yaml(write(f"stores:\n  - {store}\n"))[1].lines() == []
 

@@ -8,15 +8,7 @@ from collections import Counter
 
 import pytest
 
-from resift.demo import (
-    EXAMPLE_QUESTION,
-    missing_models,
-    ndcg,
-    passages,
-    questions,
-    reciprocal_rank,
-    run_demo,
-)
+from resift.demo import EXAMPLE_QUESTION, missing_models, ndcg, passages, questions, reciprocal_rank, run_demo
 from resift.pipeline.pipeline import Pipeline
 from resift.types import StageKind
 

@@ -10,9 +10,7 @@ NOTEBOOK = Path(__file__).resolve().parents[2] / "examples" / "first_search.ipyn
 
 
 def shown(cell) -> str:
-    return "".join(
-        output.get("text", "") + str(output.get("data", {}).get("text/html", "")) for output in cell.outputs
-    )
+    return "".join(output.get("text", "") + str(output.get("data", {}).get("text/html", "")) for output in cell.outputs)
 
 
 @pytest.mark.real_model

@@ -49,9 +49,7 @@ def test_numbers_may_differ_and_words_may_not():
 def test_errors_name_the_line_of_the_page(tmp_path):
     """Blocks stand at the lines that they have on the page."""
     page = tmp_path / "page.md"
-    page.write_text(
-        "# Page\n\n```python\nx = 1\n```\n\n```python\n\nraise KeyError(x)\n```\n", encoding="utf-8"
-    )
+    page.write_text("# Page\n\n```python\nx = 1\n```\n\n```python\n\nraise KeyError(x)\n```\n", encoding="utf-8")
     assert "line 9, in <module>" in build_outputs.run(page, tmp_path).stderr
 
 

@@ -14,11 +14,7 @@ DOCS = ROOT / "docs"
 OTHERS = ("reference/", "benchmarks.md")
 PAGES = [
     ROOT / "README.md",
-    *(
-        page
-        for page in sorted(DOCS.rglob("*.md"))
-        if not page.relative_to(DOCS).as_posix().startswith(OTHERS)
-    ),
+    *(page for page in sorted(DOCS.rglob("*.md")) if not page.relative_to(DOCS).as_posix().startswith(OTHERS)),
 ]
 MAX_LINE = 160
 PRIVATE = re.compile(r"memosa|costar|stargraph|sponsor_background|exit_strategy", re.IGNORECASE)

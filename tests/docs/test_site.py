@@ -42,9 +42,7 @@ def test_every_page_is_there_and_can_be_searched(site):
 
 
 def test_no_page_loads_anything_from_elsewhere(site):
-    loading = {
-        path.name: ELSEWHERE.findall(path.read_text(encoding="utf-8")) for path in site.rglob("*.html")
-    }
+    loading = {path.name: ELSEWHERE.findall(path.read_text(encoding="utf-8")) for path in site.rglob("*.html")}
     assert {name: found for name, found in loading.items() if found} == {}
 
 

@@ -13,13 +13,7 @@ DOCUMENTS = {
     "tree": "A tree has leaves and roots and some trees bear fruit",
     "wheel": "A wheel is round and turns on an axle of a car",
 }
-QUERIES = {
-    "q1": "red fruit",
-    "q2": "engine wheels",
-    "q3": "leaves roots",
-    "q4": "yellow banana",
-    "q5": "rails",
-}
+QUERIES = {"q1": "red fruit", "q2": "engine wheels", "q3": "leaves roots", "q4": "yellow banana", "q5": "rails"}
 QRELS = {
     "q1": {"apple": 2, "banana": 1, "car": 0},
     "q2": {"car": 2, "wheel": 1},
@@ -32,9 +26,7 @@ QRELS = {
 def write_collection(folder: Path) -> Path:
     """Write the collection as a BEIR folder and return the folder."""
     (folder / "qrels").mkdir(parents=True)
-    _jsonl(
-        folder / "corpus.jsonl", [{"_id": id, "title": "", "text": text} for id, text in DOCUMENTS.items()]
-    )
+    _jsonl(folder / "corpus.jsonl", [{"_id": id, "title": "", "text": text} for id, text in DOCUMENTS.items()])
     _jsonl(folder / "queries.jsonl", [{"_id": id, "text": text} for id, text in QUERIES.items()])
     rows = ["query-id\tcorpus-id\tscore"]
     rows += [f"{query}\t{id}\t{grade}" for query, judged in QRELS.items() for id, grade in judged.items()]

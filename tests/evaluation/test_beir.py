@@ -22,9 +22,7 @@ def test_queries_judgments_and_documents_are_read(folder):
 
 def test_title_and_text_are_joined(folder):
     (folder / "corpus.jsonl").write_text('{"_id": 7, "title": "T", "text": "x", "metadata": {"a": 1}}\n')
-    assert list(read_collection(folder).documents()) == [
-        {"id": "7", "text": "T x", "metadata": {"title": "T", "a": 1}}
-    ]
+    assert list(read_collection(folder).documents()) == [{"id": "7", "text": "T x", "metadata": {"title": "T", "a": 1}}]
 
 
 def test_a_line_separator_inside_a_text_does_not_end_the_line(folder):

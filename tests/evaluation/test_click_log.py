@@ -42,9 +42,7 @@ def simulate(path, *, relevance, pages=40, swap=0.5, seed=7):
                 i, j = chance.sample(range(len(page)), 2)
                 page[i], page[j] = page[j], page[i]
             clicked = [
-                id
-                for seen, id in zip(SEEN, page, strict=True)
-                if chance.random() < seen * relevance.get(id, 0.05)
+                id for seen, id in zip(SEEN, page, strict=True) if chance.random() < seen * relevance.get(id, 0.05)
             ]
             lines.append(json.dumps({"query": query, "results": page, "clicked": clicked}))
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -17,9 +17,7 @@ def digest_of(folder: Path, monkeypatch) -> str:
         code_digest.cache_clear()
 
 
-def test_changed_renamed_and_new_modules_change_the_digest_and_the_command_line_does_not(
-    tmp_path, monkeypatch
-):
+def test_changed_renamed_and_new_modules_change_the_digest_and_the_command_line_does_not(tmp_path, monkeypatch):
     room = tmp_path / "shape"
     room.mkdir()
     (room / "blending.py").write_text("WEIGHT = 0.75\n")

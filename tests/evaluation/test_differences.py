@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from resift.evaluation.differences import differences, moved_queries
 from resift.evaluation.measures import Judge
-from resift.evaluation.runner import Answer, Outcome, PathStep
+from resift.evaluation.runner import Answer, Outcome, PathStep, differences, moved_queries
 
 QRELS = {"1": {"a": 1}, "2": {"b": 1}, "3": {"c": 1}}
 BASE = {"1": ["a", "x"], "2": ["x", "b"], "3": ["x", "c"]}

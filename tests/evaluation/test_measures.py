@@ -76,9 +76,7 @@ runs = st.dictionaries(
     st.sampled_from(["1", "2", "3", "7"]), st.dictionaries(documents, scores, min_size=1), min_size=1
 )
 judgments = st.dictionaries(
-    st.sampled_from(["1", "2", "3", "4"]),
-    st.dictionaries(documents, st.integers(0, 3), min_size=1),
-    min_size=1,
+    st.sampled_from(["1", "2", "3", "4"]), st.dictionaries(documents, st.integers(0, 3), min_size=1), min_size=1
 )
 
 
@@ -87,9 +85,7 @@ def test_values_match_trec_eval_on_any_run_file(tmp_path_factory, run, qrels):
     """Graded qrels, queries and documents without judgments, missing queries, ties in single precision."""
     library = pytest.importorskip("pytrec_eval")
     path = tmp_path_factory.mktemp("run") / "r.run"
-    path.write_text(
-        "".join(f"{q} Q0 {id} 0 {score} t\n" for q, ids in run.items() for id, score in ids.items())
-    )
+    path.write_text("".join(f"{q} Q0 {id} 0 {score} t\n" for q, ids in run.items() for id, score in ids.items()))
     quality = Judge(qrels, MEASURES).quality(read_run(path))
     names = {"nDCG@10": "ndcg_cut_10", "AP": "map", "RR": "recip_rank", "R@2": "recall_2", "P@2": "P_2"}
     asked = {"ndcg_cut.10", "map", "recip_rank", "recall.2", "P.2"}

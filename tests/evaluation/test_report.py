@@ -112,12 +112,7 @@ def test_ticks_are_round(low, high, ticks):
 
 
 def test_the_page_describes_the_run():
-    facts = {
-        "date": "2026-11-16 12:00 UTC",
-        "command": "resift eval <data>",
-        "models": "a/b",
-        "versions": "1",
-    }
+    facts = {"date": "2026-11-16 12:00 UTC", "command": "resift eval <data>", "models": "a/b", "versions": "1"}
     page = report("t", [outcome("bm25", 3, 5.0)], QRELS, QUERIES, facts=facts)
     assert "<dt>command</dt><dd>resift eval &lt;data&gt;</dd>" in page
     assert all(f"<dt>{name}</dt>" in page for name in facts)

@@ -40,9 +40,7 @@ def collection(tmp_path):
 
 
 def counted(store, name="counted"):
-    return System(
-        name, {"test": name}, needs_corpus=False, needs_vectors=False, open=lambda _: Pipeline([store])
-    )
+    return System(name, {"test": name}, needs_corpus=False, needs_vectors=False, open=lambda _: Pipeline([store]))
 
 
 def test_bm25_finds_relevant_documents(collection, tmp_path):
@@ -62,9 +60,7 @@ def test_fused_lists_are_deeper_than_those_of_the_default(collection, tmp_path):
     deep = {name for name, pipeline in opened.items() if pipeline.fetch(10) == 500}
     assert deep == {"rrf", "linear"}
     assert opened["default"].fetch(10) == 300
-    assert {pipeline.fetch(10) for name, pipeline in opened.items() if name not in {*deep, "default"}} == {
-        100
-    }
+    assert {pipeline.fetch(10) for name, pipeline in opened.items() if name not in {*deep, "default"}} == {100}
     # Answers that an earlier version kept of shallower lists are not taken for these.
     assert all(find_system(name).identity != {"built-in": name} for name in deep)
     for pipeline in opened.values():
@@ -119,9 +115,7 @@ def test_a_degraded_answer_is_measured_but_not_reused(collection, tmp_path):
             raise OSError("down")
 
     store = CountingStore()
-    subject = System(
-        "half", {}, needs_corpus=False, needs_vectors=False, open=lambda _: Pipeline([store, Failing()])
-    )
+    subject = System("half", {}, needs_corpus=False, needs_vectors=False, open=lambda _: Pipeline([store, Failing()]))
     outcome = evaluate(subject, collection, Judge(collection.qrels), index=None, cache=tmp_path)
     assert set(outcome.degraded) == set(QUERIES)
     evaluate(subject, collection, Judge(collection.qrels), index=None, cache=tmp_path)

@@ -60,9 +60,7 @@ def test_the_default_stays_if_ratings_contradict_each_other():
 def test_the_last_rating_of_a_hit_counts(tmp_path):
     path = tmp_path / "thumbs.jsonl"
     rows = [("keys", "a", True), ("keys", "b", "bad"), ("keys", "a", False), ("doors", "c", "good")]
-    path.write_text(
-        "".join(json.dumps({"question": q, "id": id, "good": good}) + "\n" for q, id, good in rows)
-    )
+    path.write_text("".join(json.dumps({"question": q, "id": id, "good": good}) + "\n" for q, id, good in rows))
     clicks = read_clicks(path)
     assert sorted(clicks.queries.values()) == ["doors", "keys"]
     keys = next(query for query, text in clicks.queries.items() if text == "keys")
@@ -71,11 +69,7 @@ def test_the_last_rating_of_a_hit_counts(tmp_path):
 
 @pytest.mark.parametrize(
     "line",
-    [
-        '{"question": "", "id": "a", "good": true}',
-        '{"question": "q", "id": 3, "good": true}',
-        '{"question": "q"}',
-    ]
+    ['{"question": "", "id": "a", "good": true}', '{"question": "q", "id": 3, "good": true}', '{"question": "q"}']
     + [f'{{"question": "q", "id": "a", "good": {wrong}}}' for wrong in ("null", "2", '"fine"', "[]", "{}")],
 )
 def test_invalid_lines_are_rejected_with_their_number(tmp_path, line):

@@ -68,7 +68,5 @@ def hostile() -> Ranking:
         degraded=True,
         reason=HOSTILE[0],
         failures={HOSTILE[1]: HOSTILE[2]},
-        trace=Trace(
-            (*records, make_record(StageKind.SHAPE, HOSTILE[0], hits[:4], hits[4:], note=HOSTILE[1]))
-        ),
+        trace=Trace((*records, make_record(StageKind.SHAPE, HOSTILE[0], hits[:4], hits[4:], note=HOSTILE[1]))),
     )

@@ -50,13 +50,7 @@ window.addEventListener("load", function () {
 
 def visit(page: Path, size: str, tmp_path: Path) -> tuple[bytes, list[str]]:
     shot = tmp_path / f"{size}.png"
-    words = [
-        BROWSER,
-        *FLAGS,
-        f"--user-data-dir={tmp_path / size}",
-        f"--screenshot={shot}",
-        f"--window-size={size}",
-    ]
+    words = [BROWSER, *FLAGS, f"--user-data-dir={tmp_path / size}", f"--screenshot={shot}", f"--window-size={size}"]
     done = subprocess.run([*words, page.as_uri()], capture_output=True, text=True, timeout=90, check=False)
     return shot.read_bytes(), [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 

@@ -29,11 +29,7 @@ def test_positions_are_the_ranks_and_parts_of_the_trace():
     first = flow.kept[0]
     assert first.id == "f"
     labels = {column.key: column.label for column in flow.columns}
-    assert {labels[key]: place.rank for key, place in first.places.items()} == {
-        "vectors": 4,
-        "rrf": 5,
-        "rerank": 1,
-    }
+    assert {labels[key]: place.rank for key, place in first.places.items()} == {"vectors": 4, "rrf": 5, "rerank": 1}
     fused = next(column.key for column in flow.columns if column.label == "rrf")
     assert [name for name, _ in flow.kept[1].places[fused].parts] == ["db.text", "db.vectors"]
 

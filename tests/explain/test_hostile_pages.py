@@ -85,10 +85,7 @@ def hostile_report() -> str:
         run = {query: answer.ids for query, answer in answers.items()}
         return Outcome(name, judge.quality(run), run, answers)
 
-    outcomes = [
-        outcome(PAYLOADS[0], right=False),
-        *(outcome(payload, right=True) for payload in PAYLOADS[19:24]),
-    ]
+    outcomes = [outcome(PAYLOADS[0], right=False), *(outcome(payload, right=True) for payload in PAYLOADS[19:24])]
     return report(PAYLOADS[6], outcomes, qrels, queries)
 
 

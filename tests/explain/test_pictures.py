@@ -93,9 +93,7 @@ def test_parallel_lists_join_at_the_fusion():
 
 
 def test_a_single_list_is_a_column():
-    ranking = reranked(
-        fuse({"input": [{"id": id, "worth": worth} for id, worth in (("a", 1.0), ("b", 2.0))]}), k=2
-    )
+    ranking = reranked(fuse({"input": [{"id": id, "worth": worth} for id, worth in (("a", 1.0), ("b", 2.0))]}), k=2)
     assert ranking.explain().text(width=80).splitlines()[0].split()[0] == "input"
     assert "+" not in ranking.explain().text(width=80).splitlines()[0]
 

@@ -20,8 +20,7 @@ BODIES = [
 ]
 IDS = ["d1", "d2", "d3"]
 SOURCES = [
-    {"title": title, "body": body, "views": 10 * i}
-    for i, (title, body) in enumerate(zip(TITLES, BODIES, strict=True))
+    {"title": title, "body": body, "views": 10 * i} for i, (title, body) in enumerate(zip(TITLES, BODIES, strict=True))
 ]
 SCORES = [3.0, 2.0, 1.0]
 ROWS = list(zip(IDS, SOURCES, SCORES, strict=True))
@@ -66,30 +65,21 @@ RESPONSES: dict[str, Any] = {
         "time": 0.002,
         "status": "ok",
         "result": {
-            "points": _each(
-                lambda id, source, score: {"id": id, "version": 3, "score": score, "payload": source}
-            )
+            "points": _each(lambda id, source, score: {"id": id, "version": 3, "score": score, "payload": source})
         },
     },
     "weaviate": {
         "data": {
             "Get": {
-                "Article": _each(
-                    lambda id, source, score: {**source, "_additional": {"id": id, "score": str(score)}}
-                )
+                "Article": _each(lambda id, source, score: {**source, "_additional": {"id": id, "score": str(score)}})
             }
         }
     },
-    "milvus": {
-        "code": 0,
-        "data": _each(lambda id, source, score: {"id": id, "distance": score, "entity": source}),
-    },
+    "milvus": {"code": 0, "data": _each(lambda id, source, score: {"id": id, "distance": score, "entity": source})},
     "pinecone": {
         "namespace": "",
         "usage": {"readUnits": 6},
-        "matches": _each(
-            lambda id, source, score: {"id": id, "score": score, "values": [], "metadata": source}
-        ),
+        "matches": _each(lambda id, source, score: {"id": id, "score": score, "values": [], "metadata": source}),
     },
     "pinecone records": {
         "result": {"hits": _each(lambda id, source, score: {"_id": id, "_score": score, "fields": source})},
@@ -134,9 +124,7 @@ RESPONSES: dict[str, Any] = {
         ),
     },
     "algolia": {
-        "hits": _each(
-            lambda id, source, score: {**source, "objectID": id, "_highlightResult": {}, "score": score}
-        )
+        "hits": _each(lambda id, source, score: {**source, "objectID": id, "_highlightResult": {}, "score": score})
     },
     "azure": {"value": _each(lambda id, source, score: {"@search.score": score, "id": id, **source})},
     "solr": {

@@ -16,6 +16,11 @@ def test_strings_are_numbered_texts():
     assert read_hits(["x", "y"]) == [Hit("0", "x"), Hit("1", "y")]
 
 
+def test_numbers_avoid_the_ids_of_other_candidates():
+    mixed = ["first", {"id": "0", "text": "second"}, {"id": 2, "text": "third"}, "fourth", Hit("3", "fifth")]
+    assert [hit.id for hit in read_hits(mixed)] == ["0#2", "0", "2", "3#2", "3"]
+
+
 def test_strings_may_be_ids():
     """Fusion takes lists of ids."""
     assert read_hits(["x"], strings_are="id", source="s") == [Hit("x", source="s")]
@@ -23,15 +28,7 @@ def test_strings_may_be_ids():
 
 def test_dicts_keep_their_other_columns_as_metadata():
     """Ids, text, score and source are taken; the rest is metadata, nested or not."""
-    row = {
-        "id": 7,
-        "content": "c",
-        "title": "t",
-        "score": 2,
-        "source": "s",
-        "page": 3,
-        "metadata": {"lang": "en"},
-    }
+    row = {"id": 7, "content": "c", "title": "t", "score": 2, "source": "s", "page": 3, "metadata": {"lang": "en"}}
     assert read_hits([row]) == [Hit("7", "t\n\nc", 2.0, "s", {"lang": "en", "title": "t", "page": 3})]
 
 

@@ -40,8 +40,7 @@ def test_qdrant():
     client = client_module.QdrantClient(":memory:")
     client.create_collection("docs", models.VectorParams(size=2, distance=models.Distance.COSINE))
     client.upsert(
-        "docs",
-        [models.PointStruct(id=i, vector=VECTORS[i], payload=source) for i, source in enumerate(SOURCES)],
+        "docs", [models.PointStruct(id=i, vector=VECTORS[i], payload=source) for i, source in enumerate(SOURCES)]
     )
     response = client.query_points("docs", query=[1.0, 0.0], limit=3)
     check(response, ids=["0", "1", "2"], best=response.points[1])
@@ -69,10 +68,7 @@ def test_chroma():
 def test_langchain():
     documents = pytest.importorskip("langchain_core.documents")
     metadata = [{"title": source["title"], "views": source["views"]} for source in SOURCES]
-    found = [
-        documents.Document(page_content=text, metadata=each)
-        for text, each in zip(TEXTS, metadata, strict=True)
-    ]
+    found = [documents.Document(page_content=text, metadata=each) for text, each in zip(TEXTS, metadata, strict=True)]
     check(found, best=found[1])
     pairs = list(zip(found, (0.1, 0.2, 0.3), strict=True))  # distances: the list is sorted upward
     check(pairs, best=pairs[1])
@@ -86,9 +82,7 @@ def test_llama_index():
         for id, text, source in zip(IDS, TEXTS, SOURCES, strict=True)
     ]
     check(nodes, ids=IDS, best=nodes[1])
-    scored = [
-        schema.NodeWithScore(node=node, score=score) for node, score in zip(nodes, (3, 2, 1), strict=True)
-    ]
+    scored = [schema.NodeWithScore(node=node, score=score) for node, score in zip(nodes, (3, 2, 1), strict=True)]
     check(scored, ids=IDS, best=scored[1])
     check([node.to_dict() for node in scored], ids=IDS)
     responses = pytest.importorskip("llama_index.core.base.response.schema")

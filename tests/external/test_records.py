@@ -38,11 +38,7 @@ SHAPES: list[tuple[dict[str, Any], str, tuple[str, ...]]] = [
     ({"question": "Why?", "answer": "needle"}, "Why?\n\nneedle", ("question", "answer")),
     ({"name": "Pump", "description": "needle", "price": "12"}, "Pump\n\nneedle", ("name", "description")),
     ({"subject": "Re: pump", "message": "needle"}, "Re: pump\n\nneedle", ("subject", "message")),
-    (
-        {"title": "A", "abstract": "needle", "body": "thread"},
-        "A\n\nneedle\n\nthread",
-        ("title", "abstract", "body"),
-    ),
+    ({"title": "A", "abstract": "needle", "body": "thread"}, "A\n\nneedle\n\nthread", ("title", "abstract", "body")),
     ({"text": "same", "content": "same"}, "same", ("text", "content")),
     (
         {"title": "A", "zusatz": "Die Pumpe ist defekt und muss bald ersetzt werden"},
@@ -50,17 +46,13 @@ SHAPES: list[tuple[dict[str, Any], str, tuple[str, ...]]] = [
         ("title", "zusatz"),
     ),
     (
-        {
-            "title": "A",
-            "text": "b",
-            "url": "https://example.org/a-b-c-d-e-f-g-h-i",
-            "lang": "en",
-            "day": "2024-03-01",
-        },
+        {"title": "A", "text": "b", "url": "https://example.org/a-b-c-d-e-f-g-h-i", "lang": "en", "day": "2024-03-01"},
         "A\n\nb",
         ("title", "text"),
     ),
     ({"remark": "Pump is broken"}, "Pump is broken", ("remark",)),
+    ({"titel": "Säge", "beschreibung": "Keine Garantie"}, "Säge\n\nKeine Garantie", ("titel", "beschreibung")),
+    ({"nombre": "Sierra", "descripción": "Sin garantía"}, "Sierra\n\nSin garantía", ("nombre", "descripción")),
 ]
 NESTED: list[tuple[dict[str, Any], str, tuple[str, ...]]] = [
     (
@@ -155,19 +147,7 @@ def test_tables_are_read_like_records(tmp_path, suffix):
             assert read[f"{number:03}{suffix}"] == fields
 
 
-NAMES = (
-    "title",
-    "name",
-    "text",
-    "content",
-    "body",
-    "abstract",
-    "summary",
-    "answer",
-    "remark",
-    "url",
-    "Notes",
-)
+NAMES = ("title", "name", "text", "content", "body", "abstract", "summary", "answer", "remark", "url", "Notes")
 VALUES = st.one_of(
     st.text("abc äé漢 .\n", min_size=1, max_size=12).filter(str.strip),
     st.just("one two three four five six seven eight words"),
@@ -199,14 +179,7 @@ def test_title_stays_in_the_metadata_and_nothing_is_lost():
 
 
 def test_text_keys_join_several_fields_in_their_order():
-    record = {
-        "id": "a",
-        "title": "T",
-        "body": "b",
-        "n": 3,
-        "_source": {"body": "s"},
-        "parts": [{"text": "x"}],
-    }
+    record = {"id": "a", "title": "T", "body": "b", "n": 3, "_source": {"body": "s"}, "parts": [{"text": "x"}]}
     for keys in (["title", "body"], "title,body", ["title, body"]):
         assert read_hits([record], text_keys=keys)[0].text == "T\n\nb"
     assert read_hits([record], text_keys=["body", "title"])[0].text == "b\n\nT"
@@ -228,10 +201,7 @@ def test_the_ranking_notes_the_fields_and_a_missing_text_names_those_that_exist(
     assert bare.degraded
     assert "sku, price (int)" in bare.reason
     assert "text_keys=" in bare.reason
-    with (
-        Index(tmp_path / "x.db", text_only=True) as index,
-        pytest.raises(InputError, match=r"sku, price .*text_keys="),
-    ):
+    with Index(tmp_path / "x.db", text_only=True) as index, pytest.raises(InputError, match=r"sku, price .*text_keys="):
         index.add([{"id": "a", "sku": "x1", "price": 3}])
 
 

@@ -134,12 +134,7 @@ def test_chunks_of_one_file_get_ids_of_their_own():
 
 
 def test_highlights_are_the_text_where_no_source_was_requested():
-    hit = {
-        "_id": "a",
-        "_score": 1.0,
-        "_index": "i",
-        "highlight": {"body": ["<em>Travel</em> costs", "by train"]},
-    }
+    hit = {"_id": "a", "_score": 1.0, "_index": "i", "highlight": {"body": ["<em>Travel</em> costs", "by train"]}}
     assert read_hits([hit])[0].text == "Travel costs … by train"
 
 
@@ -233,9 +228,7 @@ def test_results_of_an_index_with_a_distance_are_read_with_the_nearest_highest()
     own = {"text": "some text of five words"}
     euclidean = (0.1, 0.4, 2.5)
     pinecone = [{"id": str(i), "score": s, "values": [], "metadata": own} for i, s in enumerate(euclidean)]
-    records = {
-        "result": {"hits": [{"_id": str(i), "_score": s, "fields": own} for i, s in enumerate(euclidean)]}
-    }
+    records = {"result": {"hits": [{"_id": str(i), "_score": s, "fields": own} for i, s in enumerate(euclidean)]}}
     qdrant = [{"id": i, "score": s, "payload": own} for i, s in enumerate(euclidean)]
     for results in ({"matches": pinecone}, records, qdrant):
         assert [hit.score for hit in read_hits(results)] == [-0.1, -0.4, -2.5]

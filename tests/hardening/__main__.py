@@ -27,15 +27,7 @@ from dataclasses import asdict, dataclass
 from importlib import import_module
 from typing import Any
 
-from tests.hardening.report import (
-    RESULTS,
-    ROOT,
-    Outcome,
-    current_commit,
-    machine,
-    write_page,
-    write_results,
-)
+from tests.hardening.report import RESULTS, ROOT, Outcome, current_commit, machine, write_page, write_results
 
 
 @dataclass(frozen=True)
@@ -88,9 +80,7 @@ ALONE = (
 def main(argv: list[str] | None = None) -> int:
     """Run the attacks; exit code 1 where something did not hold."""
     parser = argparse.ArgumentParser(
-        prog="python -m tests.hardening",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="python -m tests.hardening", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("names", nargs="*", metavar="ATTACK", help=f"some of: {', '.join(ATTACKS)}")
     parser.add_argument("--short", action="store_true", help="a minute of work; nothing is written")
@@ -105,9 +95,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.properties or args.tests:
-        words = (
-            ["-m", "property", "--hypothesis-profile=thorough"] if args.properties else ["-m", "hardening"]
-        )
+        words = ["-m", "property", "--hypothesis-profile=thorough"] if args.properties else ["-m", "hardening"]
         return subprocess.run([sys.executable, "-m", "pytest", *words], cwd=ROOT, check=False).returncode
     unknown = [name for name in args.names if name not in ATTACKS]
     if unknown:
@@ -170,17 +158,7 @@ def _run_here(name: str, seed: int, *, short: bool) -> dict[str, Any]:
 
 def _run_in_process(name: str, seed: int, *, short: bool) -> dict[str, Any]:
     """Run one attack so that a crash or a hang of it is one more finding, and not the end of the run."""
-    words = [
-        sys.executable,
-        "-W",
-        "ignore",
-        "-m",
-        "tests.hardening",
-        name,
-        "--inside",
-        "--seed",
-        str(seed),
-    ]
+    words = [sys.executable, "-W", "ignore", "-m", "tests.hardening", name, "--inside", "--seed", str(seed)]
     try:
         done = subprocess.run(
             [*words, *(["--short"] if short else [])],

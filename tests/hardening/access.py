@@ -18,16 +18,7 @@ CLOSED = (
     "/playground/../metrics", "/nothing", "/inner/livez", "/inner/playground/x",
 )  # fmt: skip
 PREFIXES = ("", "/playground", "/livez", "/a/b", "/inner")
-WRONG_KEYS = (
-    "",
-    "Bearer",
-    "Bearer x",
-    f"Basic {KEY}",
-    KEY,
-    f"Bearer {KEY} x",
-    f"Bearer {KEY[:-1]}",
-    "Bearer *",
-)
+WRONG_KEYS = ("", "Bearer", "Bearer x", f"Basic {KEY}", KEY, f"Bearer {KEY} x", f"Bearer {KEY[:-1]}", "Bearer *")
 
 
 def attack(seed: int, count: int) -> Outcome:

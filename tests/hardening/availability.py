@@ -142,9 +142,7 @@ def attack_long_texts(seed: int, count: int) -> Outcome:
     for number in (signal.SIGTERM, signal.SIGINT):
         server = real("--any-model", "--no-access-log", "--drain", "2")
         hang_up(server.port, "/v1/embeddings", {"input": ["cd " * 100_000] * 2}, after_s=0.05)
-        worker = threading.Thread(
-            target=_post_quietly, args=(server, "/v1/embeddings", {"input": "ef " * 150_000})
-        )
+        worker = threading.Thread(target=_post_quietly, args=(server, "/v1/embeddings", {"input": "ef " * 150_000}))
         worker.start()
         time.sleep(0.7)
         server.process.send_signal(number)
@@ -226,12 +224,7 @@ def large_requests(draw: random.Random) -> dict[str, tuple[str, Any]]:
     hits = [{"id": id, "text": "some words", "score": 1.0} for id in ids]
     trace = [
         {"kind": "fuse", "name": "rrf", "ids": ids, "scores": [1.0] * size},
-        {
-            "kind": "guard",
-            "name": "guard",
-            "ids": ids[::-1],
-            "parts": {"first stage": dict.fromkeys(ids, 0.5)},
-        },
+        {"kind": "guard", "name": "guard", "ids": ids[::-1], "parts": {"first stage": dict.fromkeys(ids, 0.5)}},
     ]
     texts = [f"{draw.random()} the red fox runs over the hill and the whale swims" for _ in range(size)]
     wrong = {"query": "fox", "documents": [*texts, 3]}

@@ -57,19 +57,11 @@ def storm(port: int, count: int, *, threads: int = 32) -> dict[str, Any]:
 
 
 def _request(seed: random.Random) -> bytes:
-    return seed.choice(
-        (_wrong_fields, _wrong_fields, _broken_json, _deep, _duplicate_keys, _lying, _no_http)
-    )(seed)
+    return seed.choice((_wrong_fields, _wrong_fields, _broken_json, _deep, _duplicate_keys, _lying, _no_http))(seed)
 
 
 def _wrong_fields(seed: random.Random) -> bytes:
-    body: dict[str, Any] = {
-        "query": "q",
-        "documents": ["a", "b"],
-        "texts": ["a"],
-        "input": "x",
-        "lists": [["a"]],
-    }
+    body: dict[str, Any] = {"query": "q", "documents": ["a", "b"], "texts": ["a"], "input": "x", "lists": [["a"]]}
     for field in seed.sample(FIELDS, seed.randint(1, 4)):
         value = seed.choice(VALUES)
         body[field] = seed.choice((value, [value], [value] * 40, {"text": value}, {str(value)[:20]: value}))

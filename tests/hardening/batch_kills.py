@@ -34,14 +34,8 @@ import pyarrow.parquet as pq
 from tests.hardening.report import RESULTS, write_results
 
 # engine -> how many of each kind; 50 in all
-PLAN = {
-    "local": {"worker": 18, "driver": 11, "full disk": 6},
-    "ray": {"worker": 10, "driver": 3, "full disk": 2},
-}
-QUICK = {
-    "local": {"worker": 2, "driver": 1, "full disk": 1},
-    "ray": {"worker": 1, "driver": 0, "full disk": 0},
-}
+PLAN = {"local": {"worker": 18, "driver": 11, "full disk": 6}, "ray": {"worker": 10, "driver": 3, "full disk": 2}}
+QUICK = {"local": {"worker": 2, "driver": 1, "full disk": 1}, "ray": {"worker": 1, "driver": 0, "full disk": 0}}
 SHARD_ROWS = 20
 LONGEST_END_S = 120
 """How long processes may outlive a killed driver before that counts as a fault."""
@@ -54,9 +48,7 @@ def write_input(folder: Path, rows: int) -> Path:
     texts = [f"{' '.join(draw.choices(words, k=draw.randrange(8, 17)))} {at}." for at in range(rows)]
     given = [None if at % 97 == 5 else " " if at % 89 == 7 else text for at, text in enumerate(texts)]
     path = folder / "in.parquet"
-    pq.write_table(
-        pa.table({"id": [f"p{at}" for at in range(rows)], "text": pa.array(given, pa.string())}), path
-    )
+    pq.write_table(pa.table({"id": [f"p{at}" for at in range(rows)], "text": pa.array(given, pa.string())}), path)
     return path
 
 
@@ -80,9 +72,7 @@ def digests(folder: Path) -> dict[str, str]:
 def accounted(folder: Path, rows: int) -> bool:
     """Say whether each input row is there exactly once: written, or listed as failed."""
     written = Counter(
-        row
-        for part in folder.glob("part-*.parquet")
-        for row in pq.read_table(part, columns=["row"])["row"].to_pylist()
+        row for part in folder.glob("part-*.parquet") for row in pq.read_table(part, columns=["row"])["row"].to_pylist()
     )
     aside = folder / "failed.parquet"
     if aside.exists():
@@ -161,9 +151,7 @@ def alive(pid: int) -> bool:
 class Trial:
     """Jobs of one engine that are disturbed until their kills are used up, each compared when it is done."""
 
-    def __init__(
-        self, engine: str, source: Path, reference: dict[str, str], rows: int, draw: random.Random
-    ) -> None:
+    def __init__(self, engine: str, source: Path, reference: dict[str, str], rows: int, draw: random.Random) -> None:
         self.engine, self.source, self.reference, self.rows, self.draw = engine, source, reference, rows, draw
         self.done: Counter[str] = Counter()
         self.jobs = self.drivers = 0
@@ -302,9 +290,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="5 kills, nothing written")
     parser.add_argument("--rows", type=int, default=600)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument(
-        "--engine", choices=("local", "ray"), help="only this one, beside what is written of the other"
-    )
+    parser.add_argument("--engine", choices=("local", "ray"), help="only this one, beside what is written of the other")
     parser.add_argument("--kills", type=int, nargs=3, metavar="N", help="workers, drivers, full disks")
     args = parser.parse_args(argv)
     plan = QUICK if args.quick else PLAN

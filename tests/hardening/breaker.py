@@ -86,11 +86,7 @@ def _from_two_loops(outcome: Outcome, seed: int, wanted: int) -> None:
         thread.join()
     steps = wanted // 16 * 16
     outcome.tried += steps
-    outcome.figures |= {
-        "steps from two loops": steps,
-        "changes of state": len(trips),
-        "probes at once": worst,
-    }
+    outcome.figures |= {"steps from two loops": steps, "changes of state": len(trips), "probes at once": worst}
     outcome.check(worst <= 1, f"{worst} probes were in flight at once")
     outcome.check(len(trips) > 10, "the breaker never moved: nothing was tried")
     outcome.check(_closes_again(breaker), "the breaker stayed shut although every call succeeds")

@@ -25,21 +25,7 @@ CALLS = (
     "nextval(\"sq\")", "nextval($s)", "next\\u0076al('sq')", "nextval // c\n ('sq')", "(nextval('sq'))", "-nextval('sq')",
     "abs(nextval('sq'))", "NOT nextval('sq')", "[nextval('sq')][0]", "{a: nextval('sq')}.a", "apoc.cypher.runFirstColumn('x')",
 )  # fmt: skip
-OPERANDS = (
-    "1",
-    "-2",
-    "'x'",
-    "n.age",
-    "$p",
-    "null",
-    "true",
-    "1.5e3",
-    "`a b`",
-    "id(n)",
-    "n['k']",
-    "0x1F",
-    "size([1])",
-)
+OPERANDS = ("1", "-2", "'x'", "n.age", "$p", "null", "true", "1.5e3", "`a b`", "id(n)", "n['k']", "0x1F", "size([1])")
 WRITES = (
     "CREATE (z)", "MERGE (z {a: 1})", "SET n.x = 1", "DELETE n", "DETACH DELETE n", "REMOVE n.x",
     "FOREACH (i IN [1] | CREATE (:X))", "LOAD FROM 'f' RETURN *", "COPY T FROM 'f'", "CALL threads=1",
@@ -66,13 +52,7 @@ BINARY = (
     "CONTAINS",
     "=~",
 )
-TYPES = (
-    "INT64",
-    "STRING[]",
-    "DECIMAL(18, 3)",
-    "UNION(a INT64, b STRING)",
-    "STRUCT(a UNION(x BOOL, y FLOAT[3]))",
-)
+TYPES = ("INT64", "STRING[]", "DECIMAL(18, 3)", "UNION(a INT64, b STRING)", "STRUCT(a UNION(x BOOL, y FLOAT[3]))")
 
 # Each takes one operand or several; a hole is filled with another form until the tree is deep enough.
 FORMS = (

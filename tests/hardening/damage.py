@@ -203,16 +203,10 @@ class _SQLite(_Case):
             lists = [await store.search(query, k=8) for query in QUESTIONS]
             lists += [await store.search("river", k=8, where=where) for where in filters]
             lists.append(await store.get([f"d{i}" for i in range(self.documents)]))
-            answers: list[Any] = [
-                [(hit.id, hit.text, hit.score, dict(hit.metadata)) for hit in hits] for hits in lists
-            ]
+            answers: list[Any] = [[(hit.id, hit.text, hit.score, dict(hit.metadata)) for hit in hits] for hits in lists]
             vectors = await store.get_vectors([f"d{i}" for i in range(self.documents)])
             answers += [{id: vector.tobytes() for id, vector in vectors.items()}]
-            answers += [
-                await store.ids({"day": {">=": "2024-05-01"}}),
-                await store.ids(),
-                await store.count(),
-            ]
+            answers += [await store.ids({"day": {">=": "2024-05-01"}}), await store.ids(), await store.count()]
             return answers
         finally:
             await store.close()

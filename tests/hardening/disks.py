@@ -61,9 +61,7 @@ def _sqlite(outcome: Outcome, folder: Path, room: int) -> None:
 async def _add(path: Path, first: int, last: int) -> None:
     store = SQLiteStore(path, embedder=SeededEmbedder(), create=True)
     try:
-        await store.add(
-            {"id": str(at), "text": f"document {at} " + "words " * 20} for at in range(first, last)
-        )
+        await store.add({"id": str(at), "text": f"document {at} " + "words " * 20} for at in range(first, last))
     finally:
         await store.close()
 

@@ -61,9 +61,7 @@ class TellingStore(SQLiteStore):
 
 
 def child(folder: Path) -> None:
-    asyncio.run(
-        _index(TellingStore(folder / "index.db", embedder=SeededEmbedder(), create=True), folder / "files")
-    )
+    asyncio.run(_index(TellingStore(folder / "index.db", embedder=SeededEmbedder(), create=True), folder / "files"))
 
 
 async def _index(store: SQLiteStore, files: Path) -> None:
@@ -84,9 +82,7 @@ def write_files(folder: Path, chance: random.Random, *, share: float) -> None:
 def killed_run(folder: Path, chance: random.Random) -> list[str]:
     """Start a child, kill it at a random moment; return what it acknowledged."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.hardening.durability", "--child", str(folder)],
-        stdout=subprocess.PIPE,
-        cwd=ROOT,
+        [sys.executable, "-m", "tests.hardening.durability", "--child", str(folder)], stdout=subprocess.PIPE, cwd=ROOT
     )
     assert process.stdout
     early = chance.random() < 0.2  # perhaps while the file is being created or opened
@@ -137,9 +133,7 @@ def crash_test(folder: Path, *, kills: int, seed: int = 0) -> dict[str, Any]:
         acknowledged += len(told)
         lost += len(lost_after(folder, told))
         write_files(folder / "files", chance, share=0.4)
-    asyncio.run(
-        _index(SQLiteStore(folder / "index.db", embedder=SeededEmbedder(), create=True), folder / "files")
-    )
+    asyncio.run(_index(SQLiteStore(folder / "index.db", embedder=SeededEmbedder(), create=True), folder / "files"))
     fresh = folder / "fresh.db"
     asyncio.run(_index(SQLiteStore(fresh, embedder=SeededEmbedder(), create=True), folder / "files"))
     after = asyncio.run(contents(folder / "index.db"))

@@ -17,14 +17,7 @@ from resift.agent import GraphReranker, Pack, build_pack
 from resift.batch import RerankWork, run_batch
 from resift.config import inspect_yaml, load_plain, load_yaml, pipeline_from_config, pipeline_from_yaml
 from resift.deadline import Deadline
-from resift.evaluation import (
-    Judge,
-    find_system,
-    read_collection,
-    read_qrels,
-    read_recording,
-    read_run,
-)
+from resift.evaluation import Judge, find_system, read_collection, read_qrels, read_recording, read_run
 from resift.ingest import ChunkSize, index_paths, open_index
 from resift.ingest.sources import FileLimits
 from resift.models import allow_local, disallow_local, resolve, write_manifest
@@ -32,10 +25,7 @@ from resift.pipeline import OverFetch, StoreRef
 from resift.plugins import load_store
 from resift.ranking.fusion import METHODS, compare
 from resift.ranking.gate import load_profile
-from resift.ranking.shape import (
-    calibrator_from,
-    load_calibrator,
-)
+from resift.ranking.shape import calibrator_from, load_calibrator
 from resift.rerankers import (
     CachedScorer,
     CascadeReranker,
@@ -50,21 +40,12 @@ from resift.rerankers import (
 )
 from resift.resilience import Budget, CircuitBreaker
 from resift.server.server_options import Limits, ServerOptions
-from resift.stores import (
-    LadybugGraphStore,
-    LanceDBVectorStore,
-    PostgresStore,
-    QdrantVectorStore,
-    check_cypher,
-)
+from resift.stores import LadybugGraphStore, LanceDBVectorStore, PostgresStore, QdrantVectorStore, check_cypher
 from resift.testing import FakeStore, OverlapScorer
 from resift.text import Analyzer, words
 from resift.types import Hit
 
-DOCUMENTS = [
-    {"id": "a", "text": "Paris is the capital of France."},
-    {"id": "b", "text": "Bananas are yellow."},
-]
+DOCUMENTS = [{"id": "a", "text": "Paris is the capital of France."}, {"id": "b", "text": "Bananas are yellow."}]
 HITS = [Hit("a", "Paris is the capital", 0.9, "s"), Hit("b", "Bananas", 0.4, "s"), Hit("c", "More", 0.1, "t")]
 
 
@@ -142,8 +123,7 @@ def _used(hit: Hit) -> Any:
 def _pure_entry_points() -> list[EntryPoint]:
     lists = [HITS, list(reversed(HITS))]
     methods = [
-        EntryPoint(f"fusion {name}", method, {"rankings": lists, "k": 2})
-        for name, method in sorted(METHODS.items())
+        EntryPoint(f"fusion {name}", method, {"rankings": lists, "k": 2}) for name, method in sorted(METHODS.items())
     ]
     return [
         *methods,
@@ -257,9 +237,7 @@ def _file_entry_points(folder: Path) -> list[EntryPoint]:
         EntryPoint("load_calibrator", load_calibrator, {"path": fitted}),
         EntryPoint("allow_local", allow_local, {"path": folder / "no-model"}),
         EntryPoint(
-            "SQLiteScores",
-            SQLiteScores,
-            {"path": folder / "scores.db", "max_items": 5, "ttl_s": 1.0, "wait_s": 0.1},
+            "SQLiteScores", SQLiteScores, {"path": folder / "scores.db", "max_items": 5, "ttl_s": 1.0, "wait_s": 0.1}
         ),
     ]
 

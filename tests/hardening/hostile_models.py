@@ -134,10 +134,7 @@ def alter_folder(seed: int, folder: Path) -> None:
                 header[name] = moved
         else:
             modules = [
-                {
-                    "type": f"sentence_transformers.models.{rng.choice(MODULES)}",
-                    "path": rng.choice(("", "1_x", "..")),
-                }
+                {"type": f"sentence_transformers.models.{rng.choice(MODULES)}", "path": rng.choice(("", "1_x", ".."))}
                 for _ in range(rng.randrange(4))
             ]
     raw = bytearray(json.dumps(header).encode())
@@ -154,9 +151,7 @@ def alter_folder(seed: int, folder: Path) -> None:
     (folder / "1_x").mkdir(exist_ok=True)
     if modules is not None:
         (folder / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
-        pooling = rng.choice(
-            ({"pooling_mode": "mean"}, {"pooling_mode_cls_token": True}, {"pooling_mode": 3}, {})
-        )
+        pooling = rng.choice(({"pooling_mode": "mean"}, {"pooling_mode_cls_token": True}, {"pooling_mode": 3}, {}))
         module = {**pooling, "in_features": rng.choice(ODD_VALUES), "out_features": 1, "dimension": 64}
         (folder / "1_x" / "config.json").write_text(json.dumps(module), encoding="utf-8")
         shutil.copyfile(source / "model.safetensors", folder / "1_x" / "model.safetensors")
@@ -233,9 +228,7 @@ def watched_library(folder: Path, built: Path | None = None) -> tuple[Path, str]
     target = built or folder / library_name()
     if built is None:
         build_library([compiler], platform.machine(), target, extra=SANITIZERS)
-    runtime = subprocess.run(
-        [compiler, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
-    )
+    runtime = subprocess.run([compiler, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
     return target, runtime.stdout.strip()
 
 
@@ -276,9 +269,7 @@ def main() -> None:
                 str(count),
                 str(library),
             ]
-            done = subprocess.run(
-                inside, capture_output=True, text=True, cwd=ROOT, env=environment, check=False
-            )
+            done = subprocess.run(inside, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
             if done.returncode != 0:
                 outcomes["crashed"] += 1
                 print(f"files {first} to {first + count}: {done.stderr[-2000:]}", file=sys.stderr)
@@ -286,12 +277,7 @@ def main() -> None:
             if done.stderr:
                 print(done.stderr[-2000:], file=sys.stderr)
             outcomes.update(json.loads(done.stdout))
-    data = {
-        "files": files,
-        **outcomes,
-        "crashed": outcomes["crashed"],
-        "s": round(time.perf_counter() - started),
-    }
+    data = {"files": files, **outcomes, "crashed": outcomes["crashed"], "s": round(time.perf_counter() - started)}
     if not options.quick:
         write_results("hostile_folders" if options.safetensors else "hostile_models", data)
     print(json.dumps({"machine": machine(), **data}, indent=2))

@@ -83,9 +83,7 @@ def _watched() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _try_entry_point(
-    outcome: Outcome, entry_point: EntryPoint, draw: random.Random, raw: Counter[str]
-) -> None:
+def _try_entry_point(outcome: Outcome, entry_point: EntryPoint, draw: random.Random, raw: Counter[str]) -> None:
     arguments: dict[str, Any] = dict(entry_point.valid)
     # Mostly one bad value among good ones: two would hide each other.
     for name in draw.sample(sorted(arguments), k=min(len(arguments), draw.choice([1, 1, 1, 2]))):
@@ -104,9 +102,7 @@ def _try_entry_point(
         outcome.fail(f"{entry_point.name} hangs with {_shown(arguments)}")
     except (Exception, SystemExit) as exc:
         raw[f"{entry_point.name}: {type(exc).__name__}"] += 1
-        outcome.fail(
-            f"{entry_point.name}: raw {type(exc).__name__}: {str(exc)[:80]} with {_shown(arguments)}"
-        )
+        outcome.fail(f"{entry_point.name}: raw {type(exc).__name__}: {str(exc)[:80]} with {_shown(arguments)}")
 
 
 def _may_leave_out(entry_point: EntryPoint, arguments: Mapping[str, Any]) -> bool:
@@ -169,18 +165,7 @@ def _try_command(outcome: Outcome, folder: Path, draw: random.Random, raw: Count
     from resift.cli.main import main
 
     file = folder / draw.choice(
-        [
-            "in.jsonl",
-            "in.json",
-            "in.txt",
-            "in.csv",
-            "in.md",
-            "in.yaml",
-            "in.run",
-            "in.html",
-            "in.db",
-            "in.pdf",
-        ]
+        ["in.jsonl", "in.json", "in.txt", "in.csv", "in.md", "in.yaml", "in.run", "in.html", "in.db", "in.pdf"]
     )
     file.write_bytes(draw.choice(CONTENTS))
     words = [word.format(file=file.name, word=draw.choice(WORDS)) for word in draw.choice(COMMANDS)]

@@ -38,9 +38,7 @@ def attack(seed: int, count: int) -> Outcome:
             for _ in range(count):
                 took = _interrupt(outcome, name, words, place, chosen.uniform(READY_S, LONGEST_S))
                 slowest[name] = max(slowest.get(name, 0.0), took)
-    outcome.figures["slowest end"] = (
-        f"{max(slowest.values()):.2f} s ({max(slowest, key=slowest.__getitem__)})"
-    )
+    outcome.figures["slowest end"] = f"{max(slowest.values()):.2f} s ({max(slowest, key=slowest.__getitem__)})"
     return outcome
 
 
@@ -59,13 +57,7 @@ def _commands(place: Path) -> dict[str, list[str]]:
     return {
         "index": ["index", str(place / "notes"), "--store", str(place / "notes.db")],
         "index of one large text": ["index", str(place / "one-word.txt"), "--store", str(place / "word.db")],
-        "index of words": [
-            "index",
-            "--text-only",
-            str(place / "one-word.txt"),
-            "--store",
-            str(place / "text.db"),
-        ],
+        "index of words": ["index", "--text-only", str(place / "one-word.txt"), "--store", str(place / "text.db")],
         "rerank": ["rerank", "why is it so", str(place / "passages.txt")],
         "demo": ["demo"],
         "serve": ["serve", "--port", str(_free_port())],

@@ -102,11 +102,7 @@ def make_texts(draw: random.Random, count: int, words: int) -> list[str]:
 
 
 def run_threads(
-    outcome: Outcome,
-    call: Callable[[random.Random, float], Any],
-    seed: int,
-    count: int,
-    deadlines_s: list[float],
+    outcome: Outcome, call: Callable[[random.Random, float], Any], seed: int, count: int, deadlines_s: list[float]
 ) -> None:
     """Call from 16 threads at once and compare the time of each call with its deadline."""
     over_ms: list[float] = []

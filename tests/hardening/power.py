@@ -76,9 +76,7 @@ def attack(seed: int, count: int) -> Outcome:
         place = Path(name).resolve()
         library = place / "write_log.so"
         source = HERE / "write_log.c"
-        subprocess.run(
-            [compiler, "-O1", "-shared", "-fPIC", "-o", library, source, "-ldl", "-lpthread"], check=True
-        )
+        subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-o", library, source, "-ldl", "-lpthread"], check=True)
         runs = -(-count // CUTS_PER_RUN)
         for run in range(runs):
             log = _recorded(place / f"run{run}", library, seed * 1000 + run)
@@ -97,15 +95,7 @@ def _recorded(folder: Path, library: Path, seed: int) -> list[tuple[str, str, in
         "WRITE_LOG_FOLDER": str(folder / "data"),
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
     }
-    words = [
-        sys.executable,
-        "-W",
-        "ignore",
-        "-m",
-        "tests.hardening.power",
-        str(folder / "data"),
-        str(seed),
-    ]
+    words = [sys.executable, "-W", "ignore", "-m", "tests.hardening.power", str(folder / "data"), str(seed)]
     subprocess.run(words, env=env, check=True, cwd=ROOT)
     return list(_records((folder / "log").read_bytes(), str(folder / "data")))
 

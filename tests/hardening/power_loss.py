@@ -42,9 +42,7 @@ def recorded(folder: Path, module: str, *args: str) -> list[Operation]:
     subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", library, source, "-ldl"], check=True)
     log.unlink(missing_ok=True)
     settings = {"LD_PRELOAD": str(library), "POWER_FOLDER": str(folder), "POWER_LOG": str(log)}
-    subprocess.run(
-        [sys.executable, "-m", module, *args], check=True, cwd=ROOT, env={**os.environ, **settings}
-    )
+    subprocess.run([sys.executable, "-m", module, *args], check=True, cwd=ROOT, env={**os.environ, **settings})
     return list(_operations(log.read_bytes()))
 
 

@@ -82,9 +82,7 @@ def _many_clients(outcome: Outcome, folder: Path, draw: random.Random, count: in
         list(pool.map(rate, range(count)))
     outcome.tried += count
     fresh = RatingsLog(folder).read()
-    outcome.check(
-        (len(fresh.sessions), fresh.count) == (count, count), "a confirmed rating is not in the log"
-    )
+    outcome.check((len(fresh.sessions), fresh.count) == (count, count), "a confirmed rating is not in the log")
 
 
 def _two_processes(outcome: Outcome, folder: Path, draw: random.Random, count: int) -> None:

@@ -102,9 +102,7 @@ def table(result: Mapping[str, Any]) -> str:
             if not isinstance(value, dict)
         )
         if "commit" in row:
-            note = f"{note}; commit {row['commit']}{', quiet machine' if row.get('quiet') else ''}".lstrip(
-                "; "
-            )
+            note = f"{note}; commit {row['commit']}{', quiet machine' if row.get('quiet') else ''}".lstrip("; ")
         rows.append(f"| {name}: {row['what']} | {row['tried']:,} | {row['failures']} | {note} |")
     return "\n".join(rows)
 
@@ -112,9 +110,7 @@ def table(result: Mapping[str, Any]) -> str:
 def generated_part(result: Mapping[str, Any]) -> str:
     """Return the part of docs/guides/run/hardening.md that a full run writes."""
     machine = result["machine"]
-    where = (
-        f"{machine['cores']} cores ({machine['processor']}), {machine['system']}, Python {machine['python']}"
-    )
+    where = f"{machine['cores']} cores ({machine['processor']}), {machine['system']}, Python {machine['python']}"
     about = f"Seed {result['seed']}, commit {result['commit']}, {result['date']}, on {where}."
     return "\n\n".join([BEGIN, headline(result), about, table(result), END])
 

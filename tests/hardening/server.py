@@ -64,9 +64,7 @@ def _request(outcome: Outcome, server: Any, draw: random.Random) -> None:
     except Exception as exc:
         outcome.fail(f"{method} {path}: {type(exc).__name__}: {exc} for {body!r:.80}")
         return
-    outcome.check(
-        answer.status < 500 or answer.status == 503, f"{method} {path}: {answer.status} for {body!r:.80}"
-    )
+    outcome.check(answer.status < 500 or answer.status == 503, f"{method} {path}: {answer.status} for {body!r:.80}")
     is_json = "json" in answer.headers.get("content-type", "")
     if answer.status >= 400 and method != "HEAD" and is_json:
         outcome.check(bool(json.loads(answer.body)), f"{method} {path}: an empty error for {body!r:.80}")
@@ -93,11 +91,7 @@ def _overload_and_drain(outcome: Outcome, *, seconds: float) -> None:
     p99_s = found.at(0.99)
     # Whoever is let in is served soon, however often the others, who do not wait as they are told, ask again.
     outcome.check(p99_s <= SERVED_WITHIN_S, f"under overload the admitted waited {p99_s:.1f} s (p99)")
-    outcome.figures = {
-        "overload": counts,
-        "p99_ms": p99_s * 1000,
-        "refused_p99_ms": found.at(0.99, 429) * 1000,
-    }
+    outcome.figures = {"overload": counts, "p99_ms": p99_s * 1000, "refused_p99_ms": found.at(0.99, 429) * 1000}
     drained = asyncio.run(_drain(server))
     outcome.figures["answers while draining"] = drained
     outcome.check(set(drained) <= {200, 429, 503}, f"in flight when the end came: {drained}")

@@ -53,9 +53,7 @@ def _rotate(choices: list[Any], turn: int, systems: int) -> list[Any]:
     return [choices[(turn * share + i) % len(choices)] for i in range(share)]
 
 
-async def _attack_searches(
-    outcome: Outcome, name: str, table: Opened, values: list[str], system: int
-) -> None:
+async def _attack_searches(outcome: Outcome, name: str, table: Opened, values: list[str], system: int) -> None:
     store = table.make(fields=FIELDS)
     every = {hit.id for hit in await store.search("travel", k=5)}
     for number, text in enumerate(values):

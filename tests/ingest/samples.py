@@ -69,8 +69,7 @@ def xlsx(rows: list[list[object]]) -> bytes:
 
 def epub(title: str, *chapters: str) -> bytes:
     items = "".join(
-        f'<item id="c{n}" href="text/c{n}.xhtml" media-type="application/xhtml+xml"/>'
-        for n in range(len(chapters))
+        f'<item id="c{n}" href="text/c{n}.xhtml" media-type="application/xhtml+xml"/>' for n in range(len(chapters))
     )
     order = "".join(f'<itemref idref="c{n}"/>' for n in range(len(chapters)))
     opf = (

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from resift.errors import InputError, StoreError
+from resift.errors import DataFormatError, InputError, StoreError
 from resift.ingest.chunking import ChunkSize
 from resift.ingest.indexing import FileReport, IndexReport, index_paths, open_index
+from resift.ingest.worker import FileReader
 from resift.stores.sqlite import SQLiteStore
 from tests.stores.factories import HashingEmbedder
 
@@ -89,9 +90,7 @@ def test_a_changed_file_is_replaced_and_only_its_new_chunks_are_embedded(workpla
     assert not any("number 5" in text for text in texts)
 
 
-def test_ids_do_not_depend_on_the_current_folder(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ids_do_not_depend_on_the_current_folder(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     workplace.write("a.txt", sentences("Same", 4))
     workplace.index()
     before = workplace.use(lambda store: store.ids())
@@ -102,9 +101,7 @@ def test_ids_do_not_depend_on_the_current_folder(
 
 
 def test_the_same_paragraph_twice_is_two_chunks(workplace: Workplace) -> None:
-    workplace.write(
-        "a.txt", "\n\n".join(["Again and again the very same paragraph of exactly ten words."] * 3)
-    )
+    workplace.write("a.txt", "\n\n".join(["Again and again the very same paragraph of exactly ten words."] * 3))
     report = workplace.index(size=ChunkSize(11, 0))
     assert report.documents == 3
 
@@ -252,3 +249,37 @@ def test_a_missing_parser_is_reported_once():
         "c.csv: Not CSV.",
         "d.csv: Not CSV.",
     ]
+
+
+def test_passages_of_a_wide_row_repeat_few_of_its_fields(workplace):
+    # Every passage of one row with 300,000 columns repeated 16,000 characters of them: 255 MB for a file of 2.9 MB.
+    columns = range(2_000)
+    workplace.write("wide.csv", ",".join(f"c{i}" for i in columns) + "\n" + ",".join("v" for _ in columns) + "\n")
+    report = workplace.index()
+    ids = workplace.use(lambda store: store.ids({"path": "files/wide.csv"}))
+    hits = workplace.use(lambda store: store.get(ids))
+    widths = sorted(len(hit.metadata) for hit in hits)
+    assert report.documents == len(ids) > 100
+    assert widths[-2] < 110
+    assert widths[-1] >= len(columns)
+
+
+def test_a_file_that_fails_after_some_passages_is_reported_with_them(workplace, monkeypatch):
+    rows = [f'{{"text": "row {i} has some words in it"}}' for i in range(300)]
+    workplace.write("rows.jsonl", "\n".join(rows))
+
+    async def fail_late(self, path, **options):
+        async for section in read(self, path, **options):
+            if section.metadata["line"] > 200:
+                raise DataFormatError("Takes more than 60 s to read.", file="rows.jsonl")
+            yield section
+
+    with monkeypatch.context() as patch:
+        read = FileReader.sections
+        patch.setattr(FileReader, "sections", fail_late)
+        report = workplace.index()
+    (file,) = report.files
+    assert (file.outcome, file.chunks) == ("partial", report.documents)
+    assert file.chunks > 100
+    assert "60 s" in file.reason
+    assert outcomes(workplace.index()) == {"rows.jsonl": "indexed"}

@@ -299,9 +299,7 @@ def test_columns_beyond_the_limit_are_reported(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.docx", "a.pptx", "a.xlsx", "a.epub", "a.pdf", "a.md.gz", "a.ipynb"])
-@pytest.mark.parametrize(
-    "content", [b"", b"PK\x03\x04 broken", b"\x1f\x8b\x08 broken", b"%PDF-1.7 broken", b"{}"]
-)
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 broken", b"\x1f\x8b\x08 broken", b"%PDF-1.7 broken", b"{}"])
 def test_broken_files_raise_data_format_error(tmp_path, name, content):
     if (name, content) == ("a.md.gz", b""):
         assert read(tmp_path / name, content) == []  # packed or not, nothing is nothing
@@ -317,9 +315,7 @@ def test_bombs_are_refused_before_they_unpack(tmp_path):
         read(tmp_path / "a.docx", bomb)
     with pytest.raises(DataFormatError, match="more than 1 MB"):
         read(tmp_path / "a.txt.gz", samples.gz("x" * 2_000_000), FileLimits(expanded_bytes=1 << 20))
-    laughs = '<!DOCTYPE a [<!ENTITY x0 "ha">' + "".join(
-        f'<!ENTITY x{n} "{f"&x{n - 1};" * 10}">' for n in range(1, 12)
-    )
+    laughs = '<!DOCTYPE a [<!ENTITY x0 "ha">' + "".join(f'<!ENTITY x{n} "{f"&x{n - 1};" * 10}">' for n in range(1, 12))
     found = read(tmp_path / "a.xml", laughs + "]><a>&x11;</a>")
     assert sum(len(one.text) for one in found) < 10_000
     anchors = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 40))
@@ -354,3 +350,16 @@ def test_every_passage_of_a_wide_row_has_all_its_columns():
     found = split_section(section, "rows.csv", size=ChunkSize(), row_ids="own", copies=Counter())
     assert len(found) > 5
     assert all(metadata.items() <= one["metadata"].items() for one in found)
+
+
+def test_a_small_gzip_file_of_one_repeated_line_is_refused(tmp_path):
+    packed = samples.gz("the same line\n" * 1_500_000)
+    assert len(packed) < 100_000
+    with pytest.raises(DataFormatError, match="Unpacks to more than"):
+        read(tmp_path / "a.txt.gz", packed)
+
+
+def test_a_toml_key_of_many_parts_is_read_as_text(tmp_path):
+    # The parser needs 30 s and 2 GB for 100,000 parts.
+    sections = read(tmp_path / "a.toml", "a" + ".a" * 70_000 + " = 1\n")
+    assert "plain text" in sections[0].flag

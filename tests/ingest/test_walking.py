@@ -51,10 +51,7 @@ def write(folder: Path, **files: str | bytes) -> None:
 def test_every_path_is_read_or_has_a_reason(tmp_path):
     outside = tmp_path / "outside"
     folder = tmp_path / "in"
-    write(
-        tmp_path,
-        **{"outside/secret.txt": "secret", "in/a.txt": "a", "in/sub/b.py": "b", "in/x.png": b"\x89PNG\0"},
-    )
+    write(tmp_path, **{"outside/secret.txt": "secret", "in/a.txt": "a", "in/sub/b.py": "b", "in/x.png": b"\x89PNG\0"})
     write(folder, **{".hidden/c.txt": "c", ".gitignore": "*.log\nbuild/\n", "d.log": "d", "build/e.txt": "e"})
     (folder / "out.txt").symlink_to(outside / "secret.txt")
     (folder / "outdir").symlink_to(outside)
@@ -102,18 +99,14 @@ def test_gitignore_rules_match_git(tmp_path):
     random_ = random.Random(7)
     parts, paths = ["a", "b", "ab", "*", "a*", "?", "**", "[ab]", "*.c", "a.c", "[!a]"], []
     for _ in range(60):
-        path = "/".join(
-            random_.choice(["a", "b", "ab", "a.c", "b.c", "c"]) for _ in range(random_.randint(1, 4))
-        )
+        path = "/".join(random_.choice(["a", "b", "ab", "a.c", "b.c", "c"]) for _ in range(random_.randint(1, 4)))
         paths.append(path)
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     for _ in range(25):
         rules = []
         for _ in range(random_.randint(1, 4)):
             body = "/".join(random_.choice(parts) for _ in range(random_.randint(1, 3)))
-            rules.append(
-                random_.choice(["", "", "!"]) + random_.choice(["", "/"]) + body + random_.choice(["", "/"])
-            )
+            rules.append(random_.choice(["", "", "!"]) + random_.choice(["", "/"]) + body + random_.choice(["", "/"]))
         (tmp_path / ".gitignore").write_text("\n".join(rules) + "\n")
         # Without files on the disk git takes every path for a file, and its parents for folders.
         asked = subprocess.run(
@@ -166,16 +159,10 @@ def contents(store_path: Path) -> dict[str, str]:
 
 def test_an_id_used_in_two_files_is_reported(tmp_path):
     """The second file's row is a problem until the id is free or the ids have paths."""
-    write(
-        tmp_path,
-        **{"d/a.jsonl": '{"id": "1", "text": "from a"}\n', "d/b.jsonl": '{"id": "1", "text": "from b"}\n'},
-    )
+    write(tmp_path, **{"d/a.jsonl": '{"id": "1", "text": "from a"}\n', "d/b.jsonl": '{"id": "1", "text": "from b"}\n'})
     db = tmp_path / "x.db"
     report = indexed(db, tmp_path / "d")
-    assert [(file.path, file.outcome) for file in report.files] == [
-        ("d/a.jsonl", "indexed"),
-        ("d/b.jsonl", "partial"),
-    ]
+    assert [(file.path, file.outcome) for file in report.files] == [("d/a.jsonl", "indexed"), ("d/b.jsonl", "partial")]
     assert "the id '1' belongs to file d/a.jsonl" in report.files[1].reason
     assert not report.complete
     assert contents(db) == {"1": "from a"}
@@ -223,10 +210,7 @@ def test_undecodable_file_names_are_shown_in_hex(tmp_path):
 
 
 def test_bad_lines_are_reported_on_every_run(tmp_path):
-    write(
-        tmp_path,
-        **{"d/a.jsonl": '{"id": "1", "text": "a"}\n{"n": ' + "9" * 5000 + '}\n{"id": "3", "text": "c"}\n'},
-    )
+    write(tmp_path, **{"d/a.jsonl": '{"id": "1", "text": "a"}\n{"n": ' + "9" * 5000 + '}\n{"id": "3", "text": "c"}\n'})
     for _ in range(2):
         report = indexed(tmp_path / "x.db", tmp_path / "d")
         assert report.files[0].outcome == "partial"

@@ -33,9 +33,7 @@ from tests.integrations.documents import QUERY, TEXTS, SlowScorer
 
 
 def documents() -> list[Document]:
-    return [
-        Document(id=f"d{at}", content=text, meta={"page": at}, score=0.5) for at, text in enumerate(TEXTS)
-    ]
+    return [Document(id=f"d{at}", content=text, meta={"page": at}, score=0.5) for at, text in enumerate(TEXTS)]
 
 
 @pytest.mark.real_model
@@ -120,9 +118,7 @@ def test_pipelines_saved_by_0_2_are_loaded():
         """
     )
     # A new process, in which the integration is not imported yet.
-    done = subprocess.run(
-        [sys.executable, "-c", program], input=saved, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", program], input=saved, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["2", "5"]
 
 
@@ -193,13 +189,7 @@ def test_filters_of_haystack_and_resift_are_accepted(tmp_path, filters, found):
         ({"operator": "OR", "conditions": []}, "AND only"),
         ({"operator": "==", "value": 1}, "no 'field'"),
         ({"field": "meta.a", "operator": "~", "value": 1}, "operator '~'"),
-        (
-            {
-                "operator": "AND",
-                "conditions": [{"field": "a", "operator": "==", "value": one} for one in "xy"],
-            },
-            "twice",
-        ),
+        ({"operator": "AND", "conditions": [{"field": "a", "operator": "==", "value": one} for one in "xy"]}, "twice"),
     ],
 )
 def test_unsupported_filters_are_refused(tmp_path, filters, reason):

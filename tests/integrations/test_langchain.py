@@ -164,11 +164,7 @@ def test_callbacks_are_called():
 
 def test_a_failing_retriever_is_left_out():
     retriever = ResiftFusionRetriever(
-        retrievers={
-            "good": ListRetriever(documents=DOCUMENTS),
-            "bad": ListRetriever(documents=[], fails=True),
-        },
-        k=3,
+        retrievers={"good": ListRetriever(documents=DOCUMENTS), "bad": ListRetriever(documents=[], fails=True)}, k=3
     )
     for found in (retriever.invoke(QUERY), asyncio.run(retriever.ainvoke(QUERY))):
         assert [document.id for document in found][:2] == ["lunch", "late"]

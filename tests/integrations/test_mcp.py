@@ -67,6 +67,22 @@ def test_search_fetch_and_why(index):
     assert resource.contents[0].text == TEXTS[1]
 
 
+def test_search_returns_a_context_if_tokens_are_given(index):
+    async def steps(client: Client) -> Any:
+        answers = [
+            await client.call_tool("search", {"query": QUERY, "k": 2, "context_tokens": tokens})
+            for tokens in (0, 500, 20_001)
+        ]
+        return [(answer.structured_content or {}).get("context") for answer in answers], answers[2]
+
+    (none, context, _), refused = session(create_mcp_server(index), steps)
+    assert none is None
+    assert context.startswith("[1] ")
+    assert TEXTS[1] in context
+    assert refused.is_error
+    assert "context_tokens" in refused.content[0].text
+
+
 def test_write_tools_exist_only_if_allowed(index):
     async def steps(client: Client) -> Any:
         added = await client.call_tool("add", {"text": "Dogs bark.", "id": "d"})
@@ -168,9 +184,7 @@ def test_the_server_offers_the_tools_over_http(index, tmp_path):
             answer = await client.call_tool("search", {"query": "late returns", "k": 1})
             return answer.structured_content
 
-    server = real(
-        "--mcp", "--store", str(tmp_path / "n.db"), "--api-key-file", str(keys), "--embedder", "none"
-    )
+    server = real("--mcp", "--store", str(tmp_path / "n.db"), "--api-key-file", str(keys), "--embedder", "none")
     try:
         for path in ("/mcp", "/mcp/"):
             assert [hit["id"] for hit in asyncio.run(search(server.url, path))["hits"]] == ["b"]
@@ -189,18 +203,14 @@ def test_without_keys_only_local_host_names_are_accepted(index, tmp_path):
 
     def statuses(**options: Any) -> list[int]:
         app = app_with_mcp(
-            ServerOptions(
-                stores=(tmp_path / "n.db",), embedder=None, key_env=None, access_log=False, **options
-            )
+            ServerOptions(stores=(tmp_path / "n.db",), embedder=None, key_env=None, access_log=False, **options)
         )
         ask = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
         kept = {"Accept": "application/json, text/event-stream", "Authorization": "Bearer secret"}
         sites = ["localhost:8787", "evil.example", "notes.example"]
         with TestClient(app) as client:
             return [
-                client.post(
-                    "/mcp/", json=ask, headers={**kept, "Host": site, "Origin": f"http://{site}"}
-                ).status_code
+                client.post("/mcp/", json=ask, headers={**kept, "Host": site, "Origin": f"http://{site}"}).status_code
                 for site in sites
             ]
 

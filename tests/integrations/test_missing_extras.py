@@ -27,8 +27,6 @@ except ImportError as exc:
     ],
 )
 def test_a_missing_framework_is_named_with_its_extra(package, adapter, extra):
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, package, adapter], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", PROGRAM, package, adapter], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("MissingExtraError")
     assert f"[{extra}]" in done.stdout

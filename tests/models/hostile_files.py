@@ -32,9 +32,7 @@ def floats(*values: float) -> bytes:
     return struct.pack(f"<{len(values)}f", *values)
 
 
-def tensor(
-    raw: bytes = b"", *, dims: tuple[int, ...] = (), data_type: int = FLOAT, more: bytes = b""
-) -> bytes:
+def tensor(raw: bytes = b"", *, dims: tuple[int, ...] = (), data_type: int = FLOAT, more: bytes = b"") -> bytes:
     shape = b"".join(number(1, size) for size in dims)
     return shape + number(2, data_type) + part(8, "w") + (part(9, raw) if raw else b"") + more
 
@@ -49,9 +47,7 @@ def node(op: str = "Identity", *, attributes: bytes = b"") -> bytes:
 
 
 def graph(*, nodes: tuple[bytes, ...] = (), initializers: tuple[bytes, ...] = (), more: bytes = b"") -> bytes:
-    return (
-        b"".join(part(1, n) for n in nodes) + part(2, "g") + b"".join(part(5, t) for t in initializers) + more
-    )
+    return b"".join(part(1, n) for n in nodes) + part(2, "g") + b"".join(part(5, t) for t in initializers) + more
 
 
 def model(body: bytes | None = None, *, more: bytes = b"") -> bytes:

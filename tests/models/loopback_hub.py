@@ -76,9 +76,7 @@ def _make_handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-def answer(
-    handler: BaseHTTPRequestHandler, status: int, body: bytes, headers: dict[str, str] | None = None
-) -> None:
+def answer(handler: BaseHTTPRequestHandler, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
     """Answer in full and close."""
     handler.send_response(status)
     for name, value in {"Content-Length": str(len(body)), "Connection": "close", **(headers or {})}.items():

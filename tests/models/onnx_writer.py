@@ -29,9 +29,7 @@ class Node:
 Shapes = Mapping[str, Sequence[int | str]]
 
 
-def write_model(
-    nodes: Sequence[Node], weights: Mapping[str, np.ndarray], *, inputs: Shapes, outputs: Shapes
-) -> bytes:
+def write_model(nodes: Sequence[Node], weights: Mapping[str, np.ndarray], *, inputs: Shapes, outputs: Shapes) -> bytes:
     """Return a serialised model with int64 inputs and float outputs of these shapes."""
     graph = b"".join(
         [

@@ -31,9 +31,7 @@ class SmallBert:
         self._random = np.random.default_rng(7)
         for name, rows in (("word", WORDS), ("token_type", TYPES), ("position", POSITIONS)):
             self._table(f"bert.embeddings.{name}_embeddings.weight", rows)
-            self._node(
-                "DequantizeLinear", f"/bert/embeddings/{name}_embeddings/Gather_output_0_DequantizeLinear"
-            )
+            self._node("DequantizeLinear", f"/bert/embeddings/{name}_embeddings/Gather_output_0_DequantizeLinear")
         self._norm("bert.embeddings.LayerNorm")
         for number in range(self.layers):
             self._layer(f"bert.encoder.layer.{number}.")
@@ -45,9 +43,7 @@ class SmallBert:
         """Return the file's bytes."""
         both: list[int | str] = ["batch", "tokens"]
         inputs = {"input_ids": both, "attention_mask": both, "token_type_ids": both}
-        return write_model(
-            self.nodes, self.weights, inputs=inputs, outputs={"logits": ["batch", self.classes]}
-        )
+        return write_model(self.nodes, self.weights, inputs=inputs, outputs={"logits": ["batch", self.classes]})
 
     def _layer(self, prefix: str) -> None:
         sizes = {"hidden": HIDDEN, "ffn": FFN}
@@ -58,10 +54,7 @@ class SmallBert:
         where = "/" + prefix.replace(".layer.", "/layer#").replace(".", "/").replace("#", ".")
         shape = np.array([HEADS, HIDDEN // HEADS], dtype="int64")
         self._constant(f"{where}attention/self/Constant", shape)
-        for op, name, count in (
-            ("MatMul", "attention/self/MatMul", 2),
-            ("Softmax", "attention/self/Softmax", 1),
-        ):
+        for op, name, count in (("MatMul", "attention/self/MatMul", 2), ("Softmax", "attention/self/Softmax", 1)):
             for number in range(count):
                 self._node(op, f"{where}{name}{f'_{number}' if number else ''}")
         self._node("Erf", f"{where}intermediate/intermediate_act_fn/Erf")
@@ -102,10 +95,7 @@ def _reshape(bert: SmallBert, rng: random.Random) -> None:
     """Give one tensor another shape."""
     name = rng.choice(list(bert.weights))
     old = bert.weights[name]
-    shape = [
-        rng.choice([0, 1, size // 2, size - 1, size + 1, size * 2, 64, 65, 3072])
-        for size in old.shape or (1,)
-    ]
+    shape = [rng.choice([0, 1, size // 2, size - 1, size + 1, size * 2, 64, 65, 3072]) for size in old.shape or (1,)]
     if rng.random() < 0.2:
         shape.append(rng.choice([0, 1, 2]))
     bert.weights[name] = np.resize(old, [max(0, size) for size in shape]).astype(old.dtype)
@@ -115,9 +105,7 @@ def _retype(bert: SmallBert, rng: random.Random) -> None:
     """Give one tensor another type."""
     name = rng.choice(list(bert.weights))
     with np.errstate(all="ignore"):
-        bert.weights[name] = bert.weights[name].astype(
-            rng.choice(["float32", "int8", "uint8", "int64", "int32"])
-        )
+        bert.weights[name] = bert.weights[name].astype(rng.choice(["float32", "int8", "uint8", "int64", "int32"]))
 
 
 def _drop(bert: SmallBert, rng: random.Random) -> None:
@@ -161,17 +149,7 @@ def _heads(bert: SmallBert, rng: random.Random) -> None:
     rng.choice(constants).attributes = {"value": np.array(numbers, dtype="int64")}
 
 
-ALTERATIONS: list[Alteration] = [
-    _reshape,
-    _reshape,
-    _retype,
-    _drop,
-    _swap,
-    _extreme,
-    _drop_node,
-    _rename_node,
-    _heads,
-]
+ALTERATIONS: list[Alteration] = [_reshape, _reshape, _retype, _drop, _swap, _extreme, _drop_node, _rename_node, _heads]
 
 
 def altered(seed: int, *, classes: int = CLASSES) -> bytes:

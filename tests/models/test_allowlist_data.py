@@ -16,11 +16,7 @@ from resift.errors import ModelNotAllowedError
 from resift.models.locate import resolve
 from resift.models.registry import KINDS, builtin_ids, builtin_spec, check_model_id, find_spec
 
-CARRIED = (
-    "BAAI/bge-small-en-v1.5",
-    "answerdotai/answerai-colbert-small-v1",
-    "cross-encoder/ms-marco-MiniLM-L-12-v2",
-)
+CARRIED = ("BAAI/bge-small-en-v1.5", "answerdotai/answerai-colbert-small-v1", "cross-encoder/ms-marco-MiniLM-L-12-v2")
 
 
 def test_every_entry_is_whole():
@@ -42,9 +38,7 @@ def test_every_entry_is_whole():
 def test_the_models_that_the_contract_names_are_there():
     """The three carried models and the five of the hub, each under its own name."""
     assert set(CARRIED) < set(builtin_ids())
-    assert {"cross-encoder/ms-marco-MiniLM-L-6-v2", "cross-encoder/ms-marco-TinyBERT-L-2-v2"} < set(
-        builtin_ids()
-    )
+    assert {"cross-encoder/ms-marco-MiniLM-L-6-v2", "cross-encoder/ms-marco-TinyBERT-L-2-v2"} < set(builtin_ids())
     assert {"BAAI/bge-reranker-base", "BAAI/bge-base-en-v1.5", "cross-encoder/nli-deberta-v3-xsmall"} < set(
         builtin_ids()
     )
@@ -53,17 +47,13 @@ def test_the_models_that_the_contract_names_are_there():
 def test_ids_and_aliases_are_unique():
     """No name leads to two models."""
     text = importlib.resources.files("resift.models").joinpath("allowlist.json").read_text()
-    names = [
-        name for entry in json.loads(text)["models"] for name in (entry["id"], *entry.get("aliases", []))
-    ]
+    names = [name for entry in json.loads(text)["models"] for name in (entry["id"], *entry.get("aliases", []))]
     assert len(names) == len(set(names))
 
 
 def test_an_alias_leads_to_the_same_model():
     """The hub's newer spelling is the same model."""
-    assert builtin_spec("cross-encoder/ms-marco-MiniLM-L12-v2") is builtin_spec(
-        "cross-encoder/ms-marco-MiniLM-L-12-v2"
-    )
+    assert builtin_spec("cross-encoder/ms-marco-MiniLM-L12-v2") is builtin_spec("cross-encoder/ms-marco-MiniLM-L-12-v2")
 
 
 @pytest.mark.parametrize(

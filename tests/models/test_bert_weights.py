@@ -56,8 +56,7 @@ def test_the_weights_of_a_model_follow_each_other_but_where_a_block_ends():
     ]
     size = kernel.function("bert_packed_size")
     apart = sum(
-        after.packed - before.packed != size(before.inputs, before.outputs)
-        for before, after in pairwise(linears)
+        after.packed - before.packed != size(before.inputs, before.outputs) for before, after in pairwise(linears)
     )
     # Portable C has two bytes a weight, which is more than one block.
     assert apart <= sum(size(linear.inputs, linear.outputs) for linear in linears) // BLOCK_BYTES

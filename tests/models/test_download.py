@@ -171,8 +171,7 @@ def test_endless_redirects_end(hub):
 
 
 @pytest.mark.parametrize(
-    "url",
-    ["http://example.com", "ftp://127.0.0.1", "file:///x", "https://", "x", "https://a:b@c", "http://[x"],
+    "url", ["http://example.com", "ftp://127.0.0.1", "file:///x", "https://", "x", "https://a:b@c", "http://[x"]
 )
 def test_endpoints_other_than_https_are_refused(url, monkeypatch):
     """HF_ENDPOINT must be https, or http on this machine."""
@@ -235,9 +234,7 @@ def test_two_processes_download_once(hub):
     }  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(Path(locate.__file__).parents[2])}
     running = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, json.dumps(entry)], env=environment, stdout=subprocess.PIPE
-        )
+        subprocess.Popen([sys.executable, "-c", code, json.dumps(entry)], env=environment, stdout=subprocess.PIPE)
         for _ in range(2)
     ]
     for process in running:
@@ -281,8 +278,6 @@ def test_all_files_together_have_a_time_limit(hub):
 
 def test_a_model_without_a_hub_is_not_downloaded(hub):
     """Bundled models are not on the hub in this form."""
-    bundled = ModelSpec(
-        id="a/b", kind="nli", license="MIT", revision="r", onnx="m.onnx", tokenizer="t.json", files=()
-    )
+    bundled = ModelSpec(id="a/b", kind="nli", license="MIT", revision="r", onnx="m.onnx", tokenizer="t.json", files=())
     with pytest.raises(ModelFileError, match="not on the hub"):
         download_model(bundled, download_folder(bundled))

@@ -46,9 +46,7 @@ def test_a_query_carries_the_prefix_that_the_model_was_trained_with(embedder):
 def test_the_vector_is_the_first_tokens_state(embedder):
     model = load("BAAI/bge-small-en-v1.5", kind="bi-encoder")
     states = model.forward(*model.tokenizer.template.single(model.tokenizer.ids("rain")))
-    assert np.allclose(
-        embedder.embed_sync(["rain"], kind="document")[0], states[0] / np.linalg.norm(states[0])
-    )
+    assert np.allclose(embedder.embed_sync(["rain"], kind="document")[0], states[0] / np.linalg.norm(states[0]))
 
 
 def test_meaning_is_near(embedder):

@@ -75,9 +75,7 @@ def test_a_deadline_drops_what_has_not_begun(engine):
 
 def test_a_task_may_return_more_tasks_of_its_job(engine):
     done = []
-    job = engine.submit(
-        [lambda: [partial(done.append, "a"), partial(done.append, "b")], partial(done.append, "c")]
-    )
+    job = engine.submit([lambda: [partial(done.append, "a"), partial(done.append, "b")], partial(done.append, "c")])
     assert job.future.result(5) is True
     assert done == ["a", "b", "c"]
 

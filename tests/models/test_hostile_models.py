@@ -119,9 +119,7 @@ def test_weights_that_are_no_numbers_are_refused(place, bad):
         make.tensor(b"\x80\x3f\xc0\x7f", dims=(2,), data_type=make.BFLOAT16),
         make.tensor(dims=(2,), more=make.part(4, make.floats(1, float("nan")))),
         make.tensor(dims=(1,), more=make.varint(4 << 3 | 5) + make.floats(float("nan"))),
-        make.tensor(
-            dims=(2,), data_type=make.FLOAT16, more=make.part(5, make.varint(0x3C00) + make.varint(0x7E00))
-        ),
+        make.tensor(dims=(2,), data_type=make.FLOAT16, more=make.part(5, make.varint(0x3C00) + make.varint(0x7E00))),
         make.tensor(b"\x00" * 8 + b"\x00" * 6 + b"\xf8\x7f", dims=(2,), data_type=11),
         make.tensor(make.floats(float("nan")), dims=()),
         make.tensor(make.floats(float("inf")), dims=()),
@@ -137,9 +135,7 @@ def test_nan_is_found_in_every_encoding(poisoned):
 def test_nan_is_found_in_float_attributes(field):
     """A Constant may keep its value in an attribute instead of a tensor."""
     nan = make.varint(field << 3 | 5) + make.floats(float("nan"))
-    body = make.graph(
-        nodes=(make.node("Constant", attributes=make.part(5, make.part(1, "value_float") + nan)),)
-    )
+    body = make.graph(nodes=(make.node("Constant", attributes=make.part(5, make.part(1, "value_float") + nan)),))
     assert "NaN" in refused("model.onnx", make.model(body))
 
 
@@ -360,9 +356,7 @@ def test_a_pipe_in_the_folder_does_not_hang(tmp_path):
         allow_local(place)
 
 
-@pytest.mark.parametrize(
-    "name", ["evil.py", "pytorch_model.bin", "x.pkl", "custom.so", ".hidden", "model.onnx.data"]
-)
+@pytest.mark.parametrize("name", ["evil.py", "pytorch_model.bin", "x.pkl", "custom.so", ".hidden", "model.onnx.data"])
 def test_files_of_other_kinds_are_refused(tmp_path, name):
     """Only ONNX, safetensors, JSON and text may lie in a model folder."""
     place = make.folder(tmp_path / "mine")
@@ -489,14 +483,8 @@ def test_refusing_imports_nothing_from_the_folder(tmp_path, monkeypatch):
 
 SMALL = make.model(
     make.graph(
-        nodes=(
-            make.node(attributes=make.part(5, make.part(5, make.tensor(make.floats(3), dims=(1,))))),
-            make.node(),
-        ),
-        initializers=(
-            make.tensor(make.floats(1, 2), dims=(2,)),
-            make.tensor(b"\1\2", dims=(2,), data_type=make.UINT8),
-        ),
+        nodes=(make.node(attributes=make.part(5, make.part(5, make.tensor(make.floats(3), dims=(1,))))), make.node()),
+        initializers=(make.tensor(make.floats(1, 2), dims=(2,)), make.tensor(b"\1\2", dims=(2,), data_type=make.UINT8)),
         more=make.part(15, make.part(1, make.tensor(make.floats(1), dims=(1,))) + make.number(3, 4)),
     )
 )
@@ -520,9 +508,7 @@ def test_damaged_graphs_never_crash_the_inspector(data):
         inspect_onnx("model.onnx", bytes(damaged))
 
 
-@given(
-    raw=st.binary(max_size=400), name=st.sampled_from(["a.onnx", "a.json", "a.txt", "a.safetensors", "a.bin"])
-)
+@given(raw=st.binary(max_size=400), name=st.sampled_from(["a.onnx", "a.json", "a.txt", "a.safetensors", "a.bin"]))
 def test_random_bytes_never_crash_any_inspector(raw, name):
     """Noise under any name ends in acceptance or ModelFileError."""
     with contextlib.suppress(ModelFileError):

@@ -42,12 +42,7 @@ def graph(width: int, *, per_token: bool = False) -> bytes:
     return write_model(nodes, weights, inputs={"input_ids": ["batch", "tokens"]}, outputs={"output": shape})
 
 
-GRAPHS = {
-    "score": graph(1),
-    "labels": graph(3),
-    "token vectors": graph(8, per_token=True),
-    "pooled vector": graph(384),
-}
+GRAPHS = {"score": graph(1), "labels": graph(3), "token vectors": graph(8, per_token=True), "pooled vector": graph(384)}
 
 
 @pytest.fixture
@@ -105,10 +100,7 @@ def test_an_output_that_does_not_fit_the_kind_is_refused(allow, kind, output):
 def test_a_single_vector_model_is_refused_for_late_interaction(allow):
     pooling = [{"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}]
     with pytest.raises(ModelNotAllowedError, match="single vector"):
-        use(
-            "late-interaction",
-            allow("token vectors", "late-interaction", **MARKERS, files={"modules.json": pooling}),
-        )
+        use("late-interaction", allow("token vectors", "late-interaction", **MARKERS, files={"modules.json": pooling}))
     with pytest.raises(ModelNotAllowedError, match="marker"):
         use("late-interaction", allow("token vectors", "late-interaction"))
 

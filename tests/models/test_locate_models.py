@@ -62,9 +62,7 @@ def test_the_carrier_is_not_imported():
         "print(sorted(heavy & set(sys.modules)))"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(locate.__file__).parents[2])}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 

@@ -39,11 +39,7 @@ def ettin_modules() -> list:
     )
     return [
         ("Pooling", {"word_embedding_dimension": 64, "pooling_mode_cls_token": True}, {}),
-        (
-            "Dense",
-            {"in_features": 64, "out_features": 64, "bias": False, **gelu},
-            {"linear.weight": array(64, 64)},
-        ),
+        ("Dense", {"in_features": 64, "out_features": 64, "bias": False, **gelu}, {"linear.weight": array(64, 64)}),
         ("LayerNorm", {"dimension": 64}, {"norm.weight": array(64), "norm.bias": array(64)}),
         (
             "Dense",
@@ -84,11 +80,7 @@ def test_embedders_with_dense_and_normalize(tmp_path):
     identity = {"activation_function": "torch.nn.modules.linear.Identity"}
     modules = [
         ("Pooling", {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}, {}),
-        (
-            "Dense",
-            {"in_features": 48, "out_features": 20, "bias": False, **identity},
-            {"linear.weight": array(20, 48)},
-        ),
+        ("Dense", {"in_features": 48, "out_features": 20, "bias": False, **identity}, {"linear.weight": array(20, 48)}),
         ("Normalize", {}, {}),
     ]
     folder = module_folder(tmp_path / "embedder", modules, name="bert-embedder")
@@ -104,11 +96,7 @@ def test_static_embedders_are_a_table(tmp_path):
 
 @pytest.mark.parametrize(
     ("change", "word"),
-    [
-        ({"type": "sentence_transformers.models.CNN"}, "CNN"),
-        ({"path": "../other"}, "path"),
-        ({"type": 3}, "type"),
-    ],
+    [({"type": "sentence_transformers.models.CNN"}, "CNN"), ({"path": "../other"}, "path"), ({"type": 3}, "type")],
 )
 def test_unknown_modules_are_refused(tmp_path, change, word):
     folder = module_folder(tmp_path / "model", ettin_modules(), name="modernbert-embedder")

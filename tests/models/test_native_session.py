@@ -106,9 +106,7 @@ def test_the_number_of_workers_changes_no_bit(sessions, workers):
     found = {}
     engine = Engine(workers=workers)
     try:
-        tasks = [
-            partial(lambda at: found.update({at: native.run(*asked[at])}), at) for at in range(len(asked))
-        ]
+        tasks = [partial(lambda at: found.update({at: native.run(*asked[at])}), at) for at in range(len(asked))]
         assert engine.submit(tasks).future.result(600)  # portable C on a busy machine takes its time
     finally:
         engine.close()

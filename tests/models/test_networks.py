@@ -107,9 +107,7 @@ def random_network(*, hidden: int, heads: int, ffn: int, rotary: bool, layers: i
 
 @pytest.mark.parametrize("rotary", [False, True])
 @pytest.mark.parametrize(("hidden", "heads", "ffn"), [(140, 7, 301), (192, 4, 130)])
-def test_unusual_widths_have_the_same_bits_in_int8_and_stay_close(
-    rotary: bool, hidden: int, heads: int, ffn: int
-):
+def test_unusual_widths_have_the_same_bits_in_int8_and_stay_close(rotary: bool, hidden: int, heads: int, ffn: int):
     network = random_network(hidden=hidden, heads=heads, ffn=ffn, rotary=rotary)
     ids = [5 + i % 50 for i in range(70)]
     packed = [pack_network(network, kernel, "int8") for kernel in KERNELS]

@@ -190,12 +190,7 @@ def test_allow_local_takes_a_folder_of_the_hub(tmp_path):
     folder = network_folder(tmp_path / "mine")
     spec = resift.models.allow_local(folder, max_length=30)
     try:
-        assert (spec.id, spec.kind, spec.license, spec.max_length) == (
-            "local/mine",
-            "cross-encoder",
-            "mit",
-            30,
-        )
+        assert (spec.id, spec.kind, spec.license, spec.max_length) == ("local/mine", "cross-encoder", "mit", 30)
         assert not resift.rerank(QUERY, TEXTS, model="local/mine").degraded
         with pytest.raises(ModelNotAllowedError, match="bi-encoder"):
             resift.models.allow_local(folder, kind="bi-encoder")

@@ -36,8 +36,7 @@ def message(fields: list[tuple[int, int, bytes]], *, bytes_more: int = 0) -> byt
 def read(data: bytes) -> list[tuple[int, int, bytes | int]]:
     reader = ProtobufReader("a file", data)
     return [
-        (number, wire, at if wire == VARINT else data[at:end])
-        for number, wire, at, end in reader.fields(0, len(data))
+        (number, wire, at if wire == VARINT else data[at:end]) for number, wire, at, end in reader.fields(0, len(data))
     ]
 
 
@@ -62,9 +61,7 @@ def test_a_message_without_its_last_byte_is_refused(fields, bytes_more):
         read(whole[:-1])
 
 
-@pytest.mark.parametrize(
-    "data", [b"\x0a", b"\x0a\x05abc", b"\x80", b"\x08", b"\x08\x80", b"\x00", b"\x0d\x00"]
-)
+@pytest.mark.parametrize("data", [b"\x0a", b"\x0a\x05abc", b"\x80", b"\x08", b"\x08\x80", b"\x00", b"\x0d\x00"])
 def test_what_does_not_add_up_is_refused(data):
     with pytest.raises(ModelFileError):
         read(data)

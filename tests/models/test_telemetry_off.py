@@ -23,8 +23,6 @@ def test_the_runtime_leaves_no_trace_of_telemetry(tmp_path):
     unset = {key: value for key, value in os.environ.items() if key != "ORT_DISABLE_TELEMETRY"}
     for given, expected in (({}, "1"), ({"ORT_DISABLE_TELEMETRY": "true"}, "true")):
         env = {**unset, **given, "TMPDIR": str(tmp_path)}
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, check=True
-        )
+        done = subprocess.run([sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, check=True)
         assert done.stdout.strip() == expected
         assert list(tmp_path.iterdir()) == []

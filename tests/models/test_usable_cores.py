@@ -51,10 +51,7 @@ def test_an_outer_group_limits_too(tmp_path, eight_cores):
 
 
 def test_a_group_of_version_1_limits(tmp_path, eight_cores):
-    limits = {
-        "cpu,cpuacct__app__cpu_dot_cfs_quota_us": "400000",
-        "cpu,cpuacct__app__cpu_dot_cfs_period_us": "100000",
-    }
+    limits = {"cpu,cpuacct__app__cpu_dot_cfs_quota_us": "400000", "cpu,cpuacct__app__cpu_dot_cfs_period_us": "100000"}
     assert usable_cores(system(tmp_path, "4:cpu,cpuacct:/app\n1:name=systemd:/x\n", **limits)) == 4
 
 

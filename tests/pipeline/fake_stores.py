@@ -17,9 +17,7 @@ def hit(id: str, score: float = 1.0, text: str | None = None, **metadata: Any) -
 class Answers:
     """Gives the same ids to every question and remembers what it was asked."""
 
-    def __init__(
-        self, name: str, ids: Sequence[str] = (), *, before: Callable[[], Any] | None = None
-    ) -> None:
+    def __init__(self, name: str, ids: Sequence[str] = (), *, before: Callable[[], Any] | None = None) -> None:
         self.name = name
         self.ids = list(ids)
         self.before = before
@@ -103,12 +101,7 @@ class Points:
     """A scorer: gives each id its points, None where it has none."""
 
     def __init__(
-        self,
-        points: dict[str, float | None],
-        *,
-        name: str = "points",
-        requires: Any = (),
-        score_scale: Any = "unknown",
+        self, points: dict[str, float | None], *, name: str = "points", requires: Any = (), score_scale: Any = "unknown"
     ) -> None:
         self.points = points
         self.name = name

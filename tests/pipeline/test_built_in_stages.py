@@ -42,16 +42,13 @@ def pools(draw):
             for id, kind in zip(ids, kinds, strict=True)
         )
     records = [
-        make_record(StageKind.RETRIEVE, "retrieve", hits, scored=True, source=name)
-        for name, hits in lists.items()
+        make_record(StageKind.RETRIEVE, "retrieve", hits, scored=True, source=name) for name, hits in lists.items()
     ]
     pool = Pool(query="q", k=draw(st.integers(1, 6)), lists=lists)
     return pool.with_records(*records)
 
 
-fusions = st.sampled_from(
-    [None, RRFReranker(), WeightedReranker(), FusionReranker("comb-mnz", normalize="min-max")]
-)
+fusions = st.sampled_from([None, RRFReranker(), WeightedReranker(), FusionReranker("comb-mnz", normalize="min-max")])
 policies = st.builds(
     ShapePolicy,
     blend=st.sampled_from([None, Blend(), Blend(weight=0.0), Blend(weight=1.0), Blend(weight=0.4)]),
@@ -64,14 +61,7 @@ policies = st.builds(
 
 
 @settings(max_examples=150, deadline=None)
-@given(
-    pools(),
-    fusions,
-    policies,
-    st.dictionaries(st.sampled_from("abcdefghij"), SCORES),
-    st.integers(1, 12),
-    SCORES,
-)
+@given(pools(), fusions, policies, st.dictionaries(st.sampled_from("abcdefghij"), SCORES), st.integers(1, 12), SCORES)
 def test_the_contract_changes_nothing_after_a_built_in_stage(pool, fusion, policy, scores, depth, threshold):
     stages = [
         (StageKind.FUSE, Fuse(fusion)),

@@ -43,10 +43,7 @@ class Scorer:
 
 def answer(stores, scorer):
     pipeline = Pipeline(
-        stores,
-        fuse=WeightedReranker(),
-        rerank=Rerank(scorer, depth=AdaptiveDepth()),
-        guard=Shape(name="guard"),
+        stores, fuse=WeightedReranker(), rerank=Rerank(scorer, depth=AdaptiveDepth()), guard=Shape(name="guard")
     )
     ranking = pipeline.rank("a question", k=8)
     assert not ranking.degraded
@@ -129,15 +126,11 @@ def test_a_store_of_unknown_scale_may_count_in_any_unit(words, meaning, other, s
 kinds = st.sampled_from(["doc", "vector", "graph", "search", ""])
 
 
-@given(
-    drawn=st.lists(st.tuples(kinds, levels, st.booleans()), min_size=3, max_size=6), said=logits, at=st.data()
-)
+@given(drawn=st.lists(st.tuples(kinds, levels, st.booleans()), min_size=3, max_size=6), said=logits, at=st.data())
 def test_any_number_of_stores_with_and_without_scores(drawn, said, at):
     """In any order of the stores the same answer, and every hit that any of them found has its place."""
     stores = [
-        Store(
-            f"s{number}", kind, [(id, score if scored else None) for id, score in listed(values, number + 1)]
-        )
+        Store(f"s{number}", kind, [(id, score if scored else None) for id, score in listed(values, number + 1)])
         for number, (kind, values, scored) in enumerate(drawn)
     ]
     ranking = answer(stores, Scorer(said))
@@ -162,10 +155,7 @@ def test_a_hosted_reranker_orders_like_the_logits_behind_its_probabilities(words
 
 def test_a_sure_hosted_reranker_is_followed_like_a_local_one():
     """Three stores, one without scores; the answer stands fourth in one list and nowhere else."""
-    stores = [
-        *stores_of([3.0, 2.9, 2.8, 2.7], [0.5, 0.45]),
-        Store("rows", "search", [("h9", 1200.0), ("h0", 3.0)]),
-    ]
+    stores = [*stores_of([3.0, 2.9, 2.8, 2.7], [0.5, 0.45]), Store("rows", "search", [("h9", 1200.0), ("h0", 3.0)])]
     sure = {f"h{at}": 0.99 if at == 3 else 0.001 * (at + 1) for at in range(11)}
     logit = {id: math.log(value / (1 - value)) for id, value in sure.items()}
     assert answer(stores, Scorer(sure, "probability"))[0].id == "h3"

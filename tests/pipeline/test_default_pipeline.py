@@ -44,10 +44,7 @@ def test_default_finds_by_words_and_meaning_and_reranks(tmp_path):
     pipe, (first, second) = asyncio.run(work())
     assert [ref.name for ref in pipe.stores] == ["docs.text", "docs.vectors"]
     assert pipe.requires == ("db.docs:read",)
-    assert [(ref.kind, ref.provider) for ref in pipe.stores] == [
-        ("doc", "SQLiteStore"),
-        ("vector", "SQLiteStore"),
-    ]
+    assert [(ref.kind, ref.provider) for ref in pipe.stores] == [("doc", "SQLiteStore"), ("vector", "SQLiteStore")]
     assert [display_name(stage) for stage in pipe.stages] == ["fuse", "rerank", "guard"]
     assert first.ids[0] == "quantum"
     assert first.tier == "cross-encoder"

@@ -153,9 +153,7 @@ def test_a_stage_that_drops_without_a_word_is_recorded():
     """Nothing is ever lost: what a stage leaves out is in `cut` under its name."""
     ranking = pipeline(gate=OnHits("picky", lambda hits: hits[:1])).rank(QUERY)
     assert ranking.ids == ["z"]
-    assert {hit.id: ranking.path(hit.id)[-1].note for hit in ranking.cut} == dict.fromkeys(
-        "xwy", "dropped by picky"
-    )
+    assert {hit.id: ranking.path(hit.id)[-1].note for hit in ranking.cut} == dict.fromkeys("xwy", "dropped by picky")
     assert "dropped by picky" in ranking.why("x")
 
 
@@ -227,10 +225,7 @@ def test_nothing_is_lost_and_the_trace_replays(lists, k, data):
     points = {id: data.draw(st.sampled_from([0.0, 1.0, None])) for id in sorted(every)}
     stores = [Answers(f"s{at}", ids) for at, ids in enumerate(lists)]
     pipe = Pipeline(
-        stores,
-        gate=OnHits("gate", shuffled),
-        rerank=Rerank(Points(points), depth=3),
-        guard=OnHits("g", shuffled),
+        stores, gate=OnHits("gate", shuffled), rerank=Rerank(Points(points), depth=3), guard=OnHits("g", shuffled)
     )
     ranking = asyncio.run(pipe.search(QUERY, k=k))
     told = [*ranking.ids, *(hit.id for hit in ranking.cut)]

@@ -39,11 +39,7 @@ class Keeps(Answers):
 def pipeline(*stores, blend=None, **options):
     policy = ShapePolicy(blend=blend or Blend(), guard=Guard())
     return Pipeline(
-        stores,
-        rerank=Points(POINTS, name="cross-encoder", score_scale="logit"),
-        shape=Shape(policy),
-        k=6,
-        **options,
+        stores, rerank=Points(POINTS, name="cross-encoder", score_scale="logit"), shape=Shape(policy), k=6, **options
     )
 
 

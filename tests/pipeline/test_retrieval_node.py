@@ -16,14 +16,7 @@ from types import SimpleNamespace
 import pytest
 from fake_stores import Answers, Graph, Hangs, HangsInThread, IgnoresCancellation, Points, Raises, hit
 
-from resift.errors import (
-    CapabilityError,
-    InputError,
-    ResiftError,
-    RetrievalError,
-    StoreError,
-    UnsafeCypherError,
-)
+from resift.errors import CapabilityError, InputError, ResiftError, RetrievalError, StoreError, UnsafeCypherError
 from resift.events import ListSink
 from resift.pipeline import Pipeline, RetrievalNode, StoreRef
 from resift.protocols import Reranker

@@ -65,9 +65,7 @@ def test_a_doubled_reranker_counts_once():
 
 def test_a_second_look_is_read_on_its_own_scale():
     """A second reranker between 0 and 1 judges the first one's top three: its favourite of them leads."""
-    second = Rerank(
-        Points({"d5": 0.1, "d0": 0.2, "d1": 0.9}, name="probabilities"), depth=3, name="second-look"
-    )
+    second = Rerank(Points({"d5": 0.1, "d0": 0.2, "d1": 0.9}, name="probabilities"), depth=3, name="second-look")
     found = ranking(rerank=[Rerank(Points(POINTS)), second])
     parts = {name for id in IDS for name, _ in found.path(id)[-1].parts}
     assert {"points", "probabilities"} <= parts
@@ -130,9 +128,7 @@ def test_below_the_depth_nobody_has_a_score():
 
 def test_a_failed_reranker_leaves_the_scores():
     """Where nobody was judged, the fused scores still compare with one another."""
-    found = ranking(
-        rerank=Rerank(Points(dict.fromkeys(IDS))), shape=Shape(ShapePolicy(blend=None, guard=None))
-    )
+    found = ranking(rerank=Rerank(Points(dict.fromkeys(IDS))), shape=Shape(ShapePolicy(blend=None, guard=None)))
     assert found.degraded
     assert all(hit.score is not None for hit in found)
 

@@ -21,8 +21,7 @@ class TxtaiLike:
 
     def __init__(self, rows=None, *, content=True):
         self.rows = [
-            {"id": str(at), "text": text, "score": 0.9 - at / 10, "tag": f"t{at}"}
-            for at, text in enumerate(TEXTS)
+            {"id": str(at), "text": text, "score": 0.9 - at / 10, "tag": f"t{at}"} for at, text in enumerate(TEXTS)
         ]
         if rows is not None:
             self.rows = rows
@@ -38,9 +37,7 @@ class TxtaiLike:
 
 def count_words(query, texts):
     """A txtai-like similarity: (index, score), best first."""
-    scores = [
-        (at, float(sum(word in query.split() for word in text.split()))) for at, text in enumerate(texts)
-    ]
+    scores = [(at, float(sum(word in query.split() for word in text.split()))) for at, text in enumerate(texts)]
     return sorted(scores, key=lambda pair: -pair[1])
 
 
@@ -91,9 +88,7 @@ def test_x1_a_store_of_ours_is_the_first_stage():
 
     async def stocked():
         store = MemoryStore(name="docs")
-        await store.add(
-            [{"id": f"d{at}", "text": text, "metadata": {"n": at % 2}} for at, text in enumerate(TEXTS)]
-        )
+        await store.add([{"id": f"d{at}", "text": text, "metadata": {"n": at % 2}} for at, text in enumerate(TEXTS)])
         return store
 
     two = TwoStage(asyncio.run(stocked()), count_words)

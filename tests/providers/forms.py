@@ -142,12 +142,7 @@ FORMS: Mapping[str, Form] = {
         paths=("/v1/rerank",),
         required={"query": _string, "documents": _strings, "model": _string},
         optional={"top_k": _positive, "truncation": _flag, "return_documents": _flag},
-        answer=lambda body, rows: {
-            "object": "list",
-            "data": _relevance(rows),
-            "model": body["model"],
-            "usage": _USAGE,
-        },
+        answer=lambda body, rows: {"object": "list", "data": _relevance(rows), "model": body["model"], "usage": _USAGE},
         error=_detail,
         cutoff="top_k",
         bearer=True,
@@ -218,8 +213,7 @@ FORMS: Mapping[str, Form] = {
             "model": body.get("model", ""),
             "usage": _USAGE,
             "results": [
-                {"index": i, "document": {"text": body["documents"][i]}, "relevance_score": score}
-                for i, score in rows
+                {"index": i, "document": {"text": body["documents"][i]}, "relevance_score": score} for i, score in rows
             ],
         },
         error=_openai_error,

@@ -54,9 +54,7 @@ class ProviderServer:
     chat request to the content of the response.
     """
 
-    def __init__(
-        self, *, api_key: str | None = None, chat: Callable[[list[JsonObject]], str] | None = None
-    ) -> None:
+    def __init__(self, *, api_key: str | None = None, chat: Callable[[list[JsonObject]], str] | None = None) -> None:
         self.requests: list[ProviderRequest] = []
         self.closing = threading.Event()
         self._api_key = api_key
@@ -208,9 +206,7 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {name.lower(): value for name, value in self.headers.items()}
         request = ProviderRequest(provider, f"/{rest}", headers, _json(raw))
         fault = owner.next_fault(request)
-        owner.record(
-            ProviderRequest(provider, f"/{rest}", headers, request.body, fault[0] if fault else None)
-        )
+        owner.record(ProviderRequest(provider, f"/{rest}", headers, request.body, fault[0] if fault else None))
         if form is None or request.path not in form.paths:
             self.send(404, json.dumps({"detail": "Not Found"}).encode())
             return
@@ -230,11 +226,7 @@ class _Handler(BaseHTTPRequestHandler):
         return form.validate(request.body)
 
     def head(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> bytes:
-        usual = {
-            "Content-Type": "application/json",
-            "Content-Length": str(len(body)),
-            "Date": formatdate(usegmt=True),
-        }
+        usual = {"Content-Type": "application/json", "Content-Length": str(len(body)), "Date": formatdate(usegmt=True)}
         lines = [f"{name}: {value}" for name, value in {**usual, **(headers or {})}.items()]
         return "\r\n".join([f"HTTP/1.1 {status} Status", *lines, "", ""]).encode("latin-1")
 

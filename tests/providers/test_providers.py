@@ -70,13 +70,7 @@ def test_chat_orders_numbered_lines(server):
 def test_unknown_missing_and_mistyped_fields_get_the_error_format_of_the_provider(server, provider):
     good = GOOD[provider]
     first = next(iter(good))
-    wrong = [
-        {**good, "surprise": 1},
-        {**good, first: 7},
-        {k: v for k, v in good.items() if k != first},
-        [],
-        None,
-    ]
+    wrong = [{**good, "surprise": 1}, {**good, first: 7}, {k: v for k, v in good.items() if k != first}, [], None]
     for body in wrong:
         status, answer = post(server, provider, body)
         assert status == 422
@@ -106,12 +100,7 @@ def test_caps_cutoffs_and_unknown_paths(server):
 def test_requests_are_recorded_and_their_texts_stay_out_of_reprs(server):
     post(server, "tei", GOOD["tei"])
     request = server.requests[0]
-    assert (request.provider, request.path, request.body, request.fault) == (
-        "tei",
-        "/rerank",
-        GOOD["tei"],
-        None,
-    )
+    assert (request.provider, request.path, request.body, request.fault) == ("tei", "/rerank", GOOD["tei"], None)
     assert "b c" not in repr(request)
 
 
@@ -140,9 +129,7 @@ def test_reset_happens_at_the_requested_byte(server):
     body = json.dumps(GOOD["tei"]).encode()
     parts = urlsplit(server.url)
     with socket.create_connection((parts.hostname, parts.port), timeout=5) as raw:
-        raw.sendall(
-            b"POST /tei/rerank HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
-        )
+        raw.sendall(b"POST /tei/rerank HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
         received = []
         with pytest.raises(ConnectionResetError):
             received.extend(iter(lambda: raw.recv(100), b""))

@@ -10,9 +10,7 @@ from resift.types import Hit, Ranking, StageKind, StageRecord, Trace
 
 TYPES = ("USER", "EXCEL", "COSTAR", "PDF", "OTHER")
 TIED = st.sampled_from([0.0, 0.1, 0.2, 0.2, 0.849, 0.85, 0.851, 0.9, 0.95])
-TEXTS = st.sampled_from(
-    ["", "same words here", "Same  words HERE", "other text", "yet another text", "x y z"]
-)
+TEXTS = st.sampled_from(["", "same words here", "Same  words HERE", "other text", "yet another text", "x y z"])
 
 
 def hit(id, score=0.0, kind="PDF", *, text="", provider=None, **metadata):
@@ -56,9 +54,7 @@ def pipeline_hits(lists, logits=None, *, k_param=60, provider="cross-encoder", s
     said = [(name, logits.get(name)) for name in order]
     english = {"score_scale": "logit", "languages": ("en",)} if provider == "cross-encoder" else {}
     records.append(replace(column(StageKind.RERANK, stage, said, source=provider), **english))
-    return Ranking(
-        tuple(replace(hits[name], score=score) for name, score in said), trace=Trace(tuple(records))
-    )
+    return Ranking(tuple(replace(hits[name], score=score) for name, score in said), trace=Trace(tuple(records)))
 
 
 def column(kind, name, pairs, *, source=""):

@@ -138,8 +138,7 @@ def test_a_list_that_ended_early_found_all_that_matches():
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [{"weight": 1.1}, {"weight": -0.1}, {"temperature": 0}, {"method": "promot"}, {"neighbors": 1.1}],
+    "wrong", [{"weight": 1.1}, {"weight": -0.1}, {"temperature": 0}, {"method": "promot"}, {"neighbors": 1.1}]
 )
 def test_wrong_policies_are_refused(wrong):
     """A policy outside its range says what is allowed."""
@@ -229,9 +228,7 @@ def test_without_a_weight_it_follows_the_words_of_the_texts():
     expected = [own({MEAN_WORD_LENGTH: 4.0}), own.base]
     assert [row["cross-encoder"] for row in weights] == pytest.approx(expected)
     assert all(sum(row.values()) == pytest.approx(1) for row in weights)
-    assert (
-        plain.records[0].note == f"cross-encoder weight {expected[0]:.2g}: more because of mean word length 4"
-    )
+    assert plain.records[0].note == f"cross-encoder weight {expected[0]:.2g}: more because of mean word length 4"
     assert usual.records[0].note == f"cross-encoder weight {own.base:.2g}"
 
 

@@ -16,9 +16,7 @@ from resift.types import Hit
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
 DATES = st.one_of(
-    st.none(),
-    st.just("someday"),
-    st.integers(0, 5000).map(lambda days: (NOW - timedelta(days=days)).isoformat()),
+    st.none(), st.just("someday"), st.integers(0, 5000).map(lambda days: (NOW - timedelta(days=days)).isoformat())
 )
 VIEWS = st.one_of(st.none(), st.just("many"), st.integers(-5, 10**9))
 SCORES = st.one_of(st.none(), st.floats(-10, 10).map(lambda score: round(score, 1)))
@@ -27,9 +25,7 @@ SCORES = st.one_of(st.none(), st.floats(-10, 10).map(lambda score: round(score, 
 @st.composite
 def hits(draw):
     rows = draw(st.lists(st.tuples(SCORES, DATES, VIEWS), max_size=12))
-    return [
-        Hit(f"d{i}", "t", score, metadata={"date": day, "views": n}) for i, (score, day, n) in enumerate(rows)
-    ]
+    return [Hit(f"d{i}", "t", score, metadata={"date": day, "views": n}) for i, (score, day, n) in enumerate(rows)]
 
 
 @given(hits(), st.floats(0, 1), st.floats(0, 1))
@@ -45,11 +41,7 @@ def test_no_hit_gains_more_on_another_than_the_weights_allow(pool, weight, views
     if gains:
         assert max(gains) - min(gains) <= (weight + views_weight) * spread + 1e-6
     for hit in pool:
-        if (
-            hit.id in old
-            and hit.metadata["date"] in (None, "someday")
-            and hit.metadata["views"] in (None, "many")
-        ):
+        if hit.id in old and hit.metadata["date"] in (None, "someday") and hit.metadata["views"] in (None, "many"):
             assert new[hit.id] == pytest.approx(old[hit.id])
     [record] = result.records
     for id in old:

@@ -6,17 +6,7 @@ from hypothesis import strategies as st
 
 from resift.errors import InputError
 from resift.events import ListSink
-from resift.ranking.shape import (
-    DIVERSITY,
-    FAIRNESS,
-    Blend,
-    Guard,
-    Precedence,
-    Quota,
-    Recovery,
-    ShapePolicy,
-    shape,
-)
+from resift.ranking.shape import DIVERSITY, FAIRNESS, Blend, Guard, Precedence, Quota, Recovery, ShapePolicy, shape
 from tests.ranking.pools import everything, hit, note, pipeline_hits, pools, replays
 
 ALL = ShapePolicy(
@@ -36,14 +26,7 @@ def test_stages_run_in_the_documented_order():
     lists = {store: [(f"h{n}", 9.0 - n) for n in range(6)] for store in ("bm25", "dense")}
     hits = pipeline_hits(lists, {f"h{n}": float(n) for n in range(6)})
     shaped = shape(hits, k=3, policy=ALL, sink=sink)
-    assert [event.stage for event in sink.events] == [
-        "blend",
-        "precedence",
-        "guard",
-        "fold",
-        "mmr",
-        "balance",
-    ]
+    assert [event.stage for event in sink.events] == ["blend", "precedence", "guard", "fold", "mmr", "balance"]
     assert (len(shaped.kept), len(shaped.cut)) == (3, 3)
 
 
@@ -73,9 +56,7 @@ def test_k_below_zero_is_refused():
 def test_shape_over_random_pools(hits, k, policy):
     """k is respected, nothing is lost or invented, records replay, recovered and required hits are there."""
     shaped = shape(hits, k=k, policy=policy, section="s")
-    assert len(shaped.kept) == min(
-        k, len(shaped.kept) + len([c for c in shaped.cut if note(shaped, c.id) == f"k={k}"])
-    )
+    assert len(shaped.kept) == min(k, len(shaped.kept) + len([c for c in shaped.cut if note(shaped, c.id) == f"k={k}"]))
     assert everything(shaped) == sorted(one.id for one in hits)
     assert replays(shaped)
     assert len(shaped.protected & {one.id for one in shaped.kept}) == min(k, len(shaped.protected))

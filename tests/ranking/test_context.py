@@ -42,9 +42,7 @@ DOCUMENTS = [chunk(document, position) for document in "ab" for position in rang
 def around(hit, reach=1):
     position = find_place(hit.metadata).position
     return [
-        each
-        for each in DOCUMENTS
-        if each.id[0] == hit.id[0] and abs(each.metadata["position"] - position) <= reach
+        each for each in DOCUMENTS if each.id[0] == hit.id[0] and abs(each.metadata["position"] - position) <= reach
     ]
 
 
@@ -56,9 +54,7 @@ class WordScorer:
 
     async def score(self, query, hits, *, deadline):
         wanted = query.lower().split()
-        return Scores(
-            [sum(word in hit.text.lower() for word in wanted) / len(wanted) for hit in hits], "words"
-        )
+        return Scores([sum(word in hit.text.lower() for word in wanted) / len(wanted) for hit in hits], "words")
 
 
 @pytest.fixture(scope="module")
@@ -111,26 +107,33 @@ def test_chunks_that_do_not_touch_are_separate_sources():
 
 
 def test_good_hits_come_before_neighbors_and_neighbors_before_bad_hits():
-    hits = [chunk("a", 1), chunk("b", 1), *(chunk(name, 0) for name in "cdef")]
+    hits = [chunk("a", 1), *(chunk(name, 0) for name in "bcdefg")]
     one = estimate_tokens(f"[1] a\n{hits[0].text}\n\n")
-    chunks = {hit.id: around(hit) for hit in hits[:2]}
+    passages = expand(hits, {"a1": around(hits[0])}, max_tokens=round(6.5 * one))
+    assert [passage.ids[0] for passage in passages] == ["a1", "b0", "c0", "d0", "e0"]
+    assert [piece.id for piece in passages[0].pieces] == ["a0", "a1", "a2"]
+    assert [piece.id for piece in expand(hits, {"a1": around(hits[0])}, max_tokens=round(4.2 * one))[0].pieces] == [
+        "a1"
+    ]
 
-    def first_pieces(**options):
-        passages = expand(hits, chunks, max_tokens=round(4.5 * one), **options)
-        assert [passage.ids[0] for passage in passages][:2] == ["a1", "b1"]
-        return {piece.id for piece in passages[0].pieces}
 
-    assert first_pieces() == {"a1"}
-    assert first_pieces(candidates=["a2"]) == {"a1", "a2"}  # the search found this neighbor too
-    assert first_pieces(neighbor_ranks=(1, 1)) == {"a0", "a1", "a2"}
+def test_a_hit_that_does_not_fit_makes_room_for_shorter_ones():
+    long = chunk("b", 0, "A long sentence about many things. " * 20)
+    hits = [chunk("a", 0), long, chunk("c", 0)]
+    passages = expand(hits, {}, max_tokens=100)
+    assert [passage.ids for passage in passages] == [("a0",), ("b0",), ("c0",)]
+    assert [piece.end == len(hit.text) for hit, p in zip(hits, passages, strict=True) for piece in p.pieces] == [
+        True,
+        False,  # the rest of the budget has its first sentences
+        True,
+    ]
+    one_sentence = chunk("b", 0, "word " * 500)
+    assert [p.ids for p in expand([one_sentence, hits[0]], {}, max_tokens=100)] == [("a0",)]
 
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.lists(st.sampled_from(DOCUMENTS), max_size=8, unique=True),
-    st.integers(1, 300),
-    st.integers(0, 2),
-    st.booleans(),
+    st.lists(st.sampled_from(DOCUMENTS), max_size=8, unique=True), st.integers(1, 300), st.integers(0, 2), st.booleans()
 )
 def test_the_budget_holds_and_nothing_is_invented_or_repeated(hits, max_tokens, reach, words):
     count = (lambda text: len(text.split())) if words else estimate_tokens
@@ -173,9 +176,7 @@ def test_an_empty_ranking_has_an_empty_context():
     assert (str(context), context.sources, context.degraded) == ("", (), False)
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"max_tokens": 0}, {"max_tokens": "9"}, {"neighbors": -1}, {"count_tokens": 3}]
-)
+@pytest.mark.parametrize("wrong", [{"max_tokens": 0}, {"max_tokens": "9"}, {"neighbors": -1}, {"count_tokens": 3}])
 def test_wrong_arguments_are_refused(wrong):
     with pytest.raises(InputError, match=next(iter(wrong))):
         Ranking().context(**wrong)
@@ -185,8 +186,7 @@ def test_parents_replace_their_parts():
     store = MemoryStore(name="docs")
     parent = {"id": "whole", "text": "The whole text about red apples and green pears."}
     parts = [
-        {"id": f"p{i}", "text": text, "metadata": {"parent_id": "whole"}}
-        for i, text in enumerate(("apples", "pears"))
+        {"id": f"p{i}", "text": text, "metadata": {"parent_id": "whole"}} for i, text in enumerate(("apples", "pears"))
     ]
     run_sync(store.add([parent, *parts]))
     ranking = Pipeline(store, k=3).rank("apples")
@@ -228,9 +228,7 @@ def test_a_pickled_or_stored_ranking_keeps_its_passages(store):
 
 def test_the_stage_is_in_trace_and_why_and_keeps_the_order(store):
     plain = Pipeline(store, k=3).rank("doors windows")
-    ranking = Pipeline(store, k=3, shape=[Shape(), Context(ContextOptions(max_tokens=200))]).rank(
-        "doors windows"
-    )
+    ranking = Pipeline(store, k=3, shape=[Shape(), Context(ContextOptions(max_tokens=200))]).rank("doors windows")
     assert ranking.ids == plain.ids == ranking.replay()
     assert ranking.trace[-1].name == "context"
     assert "neighboring chunk" in ranking.why(ranking.ids[0])
@@ -260,9 +258,7 @@ def test_prune_failures_leave_the_passages():
 
 
 def test_prune_as_a_stage_and_in_a_context(store):
-    ranking = Pipeline(store, k=2, rerank=Rerank(WordScorer()), shape=[Context(), Prune()]).rank(
-        "about doors"
-    )
+    ranking = Pipeline(store, k=2, rerank=Rerank(WordScorer()), shape=[Context(), Prune()]).rank("about doors")
     assert "Part 2 is about doors." in ranking.passages[0].text
     assert "sequel" not in ranking.passages[0].text
     assert "sentences kept" in ranking.why(ranking.ids[0])
@@ -285,10 +281,7 @@ def test_sqlite_and_memory_return_the_same_chunks(tmp_path, store):
     run_sync(file.add(DOCUMENTS))
     for hit in (DOCUMENTS[0], DOCUMENTS[3], DOCUMENTS[11]):
         for before, after in ((1, 1), (0, 2), (9, 0)):
-            ids = [
-                [each.id for each in run_sync(s.get_chunks(hit, before=before, after=after))]
-                for s in (store, file)
-            ]
+            ids = [[each.id for each in run_sync(s.get_chunks(hit, before=before, after=after))] for s in (store, file)]
             assert ids[0] == ids[1]
             assert hit.id in ids[0]
     assert run_sync(file.get_chunks(Hit("q", "no place"), before=1, after=1)) == []

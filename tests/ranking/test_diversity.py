@@ -15,12 +15,7 @@ from tests.ranking.pools import everything, hit, pools, replays
 
 def test_a_copy_yields_to_something_new():
     """The second best says the same as the best; the third says something else and goes first."""
-    hits = [
-        hit("a", 1.0, text="red car"),
-        hit("b", 0.9, text="red car"),
-        hit("c", 0.6, text="blue boat"),
-        hit("d"),
-    ]
+    hits = [hit("a", 1.0, text="red car"), hit("b", 0.9, text="red car"), hit("c", 0.6, text="blue boat"), hit("d")]
     assert mmr(hits, k=2, trade_off=0.5).ids == ["a", "c", "b", "d"]
 
 

@@ -15,9 +15,7 @@ def test_same_text_from_two_sources_takes_one_slot():
     """The best placed copy stays, knows the other, and the other says why it is gone."""
     shaped = fold([hit("a", 0.9, text="Net  Income\nrose"), hit("b", 0.8, "EXCEL", text="net income rose")])
     assert shaped.ids == ["a"]
-    assert shaped.kept[0].metadata["folded"] == [
-        {"id": "b", "source": "store", "metadata": {"source_type": "EXCEL"}}
-    ]
+    assert shaped.kept[0].metadata["folded"] == [{"id": "b", "source": "store", "metadata": {"source_type": "EXCEL"}}]
     assert note(shaped, shaped.cut[0].id) == "same text as 'a'"
 
 
@@ -28,9 +26,7 @@ def test_hits_without_text_are_never_folded():
 
 def test_texts_that_only_begin_alike_stay_apart():
     """The quick comparison by first letters only saves time."""
-    assert fold(
-        [hit("a", text="a long beginning, then x"), hit("b", text="a long beginning, then y")]
-    ).ids == [
+    assert fold([hit("a", text="a long beginning, then x"), hit("b", text="a long beginning, then y")]).ids == [
         "a",
         "b",
     ]
@@ -72,9 +68,7 @@ def test_prefix_filter_finds_what_comparing_all_pairs_finds(texts, threshold):
     """The quick way and the plain way fold the same hits."""
     leaders = []
     for at, text in enumerate(texts):
-        if not any(
-            jaccard(frozenset(words(texts[one])), frozenset(words(text))) >= threshold for one in leaders
-        ):
+        if not any(jaccard(frozenset(words(texts[one])), frozenset(words(text))) >= threshold for one in leaders):
             leaders.append(at)
     hits = [hit(f"h{at:02}", text=text) for at, text in enumerate(texts)]
     assert fold(hits, threshold=threshold).ids == [f"h{at:02}" for at in leaders]

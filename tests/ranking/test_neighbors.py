@@ -29,11 +29,7 @@ def test_nearest_is_by_cosine_and_ties_by_id():
 def test_nothing_to_compare():
     """One vector, none, or vectors of empty texts: nobody has a neighbor."""
     assert nearest_neighbors({}) == nearest_neighbors({"a": [1.0]}) == {}
-    assert nearest_neighbors({"a": [0.0, 0.0], "b": [0.0, 0.0], "c": [1.0, 0.0]}) == {
-        "a": (),
-        "b": (),
-        "c": (),
-    }
+    assert nearest_neighbors({"a": [0.0, 0.0], "b": [0.0, 0.0], "c": [1.0, 0.0]}) == {"a": (), "b": (), "c": ()}
 
 
 def test_pull_is_the_distance_to_the_mean_of_the_nearest_in_the_pool():
@@ -65,17 +61,14 @@ def test_hits_sink_where_the_words_are_technical():
     hits = pipeline_hits(lists, {"a": 0.0, "b": 0.0, "c": -1.0, "d": -1.0})
     near = {"a": (("c", 0.9), ("d", 0.9)), "b": (("a", 0.9),)}
     talk, field = (
-        blend(hits, trace=with_evidence(hits, {MEAN_WORD_LENGTH: letters}), neighbors=near)
-        for letters in (4.2, 6.0)
+        blend(hits, trace=with_evidence(hits, {MEAN_WORD_LENGTH: letters}), neighbors=near) for letters in (4.2, 6.0)
     )
     assert (talk.ids[0], field.ids[0]) == ("a", "b")
     blended = Ranking(field.kept, trace=hits.trace.append(*field.records))
     assert blended.path("a")[-1].parts[-1][0] == "neighbors"
     assert blended.path("a")[-1].parts[-1][1] < 0
     assert "lower-scoring similar hits" in blended.why("a")
-    given = blend(
-        hits, trace=with_evidence(hits, {MEAN_WORD_LENGTH: 6.0}), neighbors=near, policy=Blend(weight=0.5)
-    )
+    given = blend(hits, trace=with_evidence(hits, {MEAN_WORD_LENGTH: 6.0}), neighbors=near, policy=Blend(weight=0.5))
     assert given.ids[0] == "a", "a weight of one's own looks at no words"
 
 
@@ -101,10 +94,7 @@ def test_shape_passes_on_what_is_near():
     """The whole shape with neighbors is the blend with neighbors."""
     near = {"e": (("d", 1.0),)}
     hits = pipeline_hits(LISTS, LOGITS)
-    assert (
-        shape(hits, k=5, policy=ShapePolicy(guard=None), neighbors=near).ids
-        == blend(hits, neighbors=near).ids
-    )
+    assert shape(hits, k=5, policy=ShapePolicy(guard=None), neighbors=near).ids == blend(hits, neighbors=near).ids
 
 
 def test_only_a_blend_of_both_sides_asks():
@@ -154,9 +144,7 @@ def test_blending_with_neighbors_over_random_pools(hits, vectors, neighbors, wei
 
 
 @given(
-    st.lists(st.sampled_from([0.0, 1.0, 1.0, 2.5]), min_size=1, max_size=8),
-    VECTORS,
-    st.sampled_from([0.25, 0.5, 1.0]),
+    st.lists(st.sampled_from([0.0, 1.0, 1.0, 2.5]), min_size=1, max_size=8), VECTORS, st.sampled_from([0.25, 0.5, 1.0])
 )
 def test_equal_neighbors_pull_nobody(values, vectors, demotion):
     """A pull never reaches beyond the highest or, where hits sink, the lowest: equal values stay."""

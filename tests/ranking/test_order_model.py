@@ -125,9 +125,7 @@ def test_the_script_of_the_query_counts_too():
 
 def test_the_weight_of_vector_search_for_prose_and_code():
     model = default_model()
-    prose, code = (
-        model.list_weights(["lexical", "dense"], {CODE_DENSITY: density}) for density in (0.1, 0.9)
-    )
+    prose, code = (model.list_weights(["lexical", "dense"], {CODE_DENSITY: density}) for density in (0.1, 0.9))
     assert prose == pytest.approx([1 - model.dense.base, model.dense.base])
     assert code[1] > prose[1]
     assert model.list_weights(["", "", ""], {}) == pytest.approx([1 / 3] * 3)
@@ -159,9 +157,7 @@ def test_the_reranker_counts_more_for_plain_words_and_less_for_code():
 def test_the_reranker_counts_less_if_it_contradicts_the_first_stage():
     model = default_model()
     first = [8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0]
-    same, noise = (
-        scorer_facts(scores, first) for scores in (first, [3.0, 8.0, 1.0, 6.0, 2.0, 7.0, 4.0, 5.0])
-    )
+    same, noise = (scorer_facts(scores, first) for scores in (first, [3.0, 8.0, 1.0, 6.0, 2.0, 7.0, 4.0, 5.0]))
     assert same[SCORER_AGREEMENT] == pytest.approx(1)
     assert abs(noise[SCORER_AGREEMENT]) < 0.3
     assert model.reranker_weight(same)[0] > model.reranker_weight(noise)[0]
@@ -171,9 +167,7 @@ def test_the_reranker_counts_less_if_it_contradicts_the_first_stage():
 
 def test_shifts_move_the_weights_within_their_bounds():
     shifted = default_model().shifted(dense=0.2, reranker=-0.9)
-    assert shifted.list_weights(["lexical", "dense"], {})[1] == pytest.approx(
-        default_model().dense.base + 0.2
-    )
+    assert shifted.list_weights(["lexical", "dense"], {})[1] == pytest.approx(default_model().dense.base + 0.2)
     assert shifted.reranker_weight({})[0] == 0
     with pytest.raises(InputError, match="dense_shift"):
         default_model().shifted(dense=2.0)

@@ -49,9 +49,7 @@ def test_a_bm25_gap_of_half_the_margin_is_real():
     """A gap of 0.006 flips under a cross-encoder and holds in the BM25 tier."""
     for provider, first in (("voyage", "user"), ("semantic-bm25", "pdf")):
         assert (
-            order(hit("pdf", 0.256, "PDF", provider=provider), hit("user", 0.250, "USER", provider=provider))[
-                0
-            ]
+            order(hit("pdf", 0.256, "PDF", provider=provider), hit("user", 0.250, "USER", provider=provider))[0]
             == first
         )
 

@@ -92,9 +92,7 @@ def test_one_quota_holds_whenever_it_can(hits, k, quota):
 def test_nested_quotas_hold_whenever_they_can(hits, k, most, least):
     """Documents of one source type each: both quotas hold together if any choice meets both."""
     # Nest by making the document's name part of its type.
-    hits = [
-        one.with_metadata(document=one.metadata["source_type"] + one.metadata["document"]) for one in hits
-    ]
+    hits = [one.with_metadata(document=one.metadata["source_type"] + one.metadata["document"]) for one in hits]
     both = [Quota(key="document", at_most=most), Quota(key="source_type", at_least=least)]
     size = min(k, len(hits))
     chosen = balance(hits, k=k, quotas=both).kept[:size]

@@ -11,9 +11,7 @@ from tests.ranking.pools import everything, hit, note, pools, replays
 
 def test_up_to_eight_protected_hits_come_back():
     """Ten Stage B chunks fell below the keep-count of three; the best eight return, in order."""
-    hits = [hit(f"a{n}", 0.9, stage="A") for n in range(4)] + [
-        hit(f"b{n}", 0.5, stage="B") for n in range(10)
-    ]
+    hits = [hit(f"a{n}", 0.9, stage="A") for n in range(4)] + [hit(f"b{n}", 0.5, stage="B") for n in range(10)]
     shaped = recover(hits, k=3)
     assert shaped.ids == ["a0", "a1", "a2", *(f"b{n}" for n in range(8))]
     assert [one.id for one in shaped.cut] == ["a3", "b8", "b9"]
@@ -25,13 +23,7 @@ def test_survivor_floor_of_a_section():
     """An Excel-required section keeps two Excel chunks although the reranker wants none."""
     hits = [hit(f"p{n}", 0.9) for n in range(5)] + [hit(f"x{n}", 0.1, "EXCEL") for n in range(3)]
     policy = Recovery(survivors={"financial_analysis": {"EXCEL": 2}})
-    assert recover(hits, k=3, policy=policy, section="financial_analysis").ids == [
-        "p0",
-        "p1",
-        "p2",
-        "x0",
-        "x1",
-    ]
+    assert recover(hits, k=3, policy=policy, section="financial_analysis").ids == ["p0", "p1", "p2", "x0", "x1"]
     assert recover(hits, k=3, policy=policy, section="risk_market").ids == ["p0", "p1", "p2"]
 
 

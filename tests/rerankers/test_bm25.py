@@ -87,9 +87,7 @@ def test_the_best_of_a_bad_pool_stays_low():
     """One common word of eight is no good answer, whatever the others are."""
     query = "quantum mechanics governs subatomic particles in physical systems"
     bad = PoolBM25().scores(query, ["bread is baked in ovens", "cats sleep", "rain falls"])
-    good = PoolBM25().scores(
-        query, ["quantum mechanics governs subatomic particles", "cats sleep", "rain falls"]
-    )
+    good = PoolBM25().scores(query, ["quantum mechanics governs subatomic particles", "cats sleep", "rain falls"])
     assert max(bad) < 0.1
     assert max(good) > 4 * max(bad)
 

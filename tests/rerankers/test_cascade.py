@@ -62,9 +62,7 @@ def test_the_cheap_scorer_decides_the_order_of_scoring():
     assert ranking.ids == ["000", "001", "002"]
 
 
-@given(
-    st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=1, max_size=60), st.integers(1, 5), st.integers(1, 60)
-)
+@given(st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=1, max_size=60), st.integers(1, 5), st.integers(1, 60))
 def test_patience_as_long_as_the_pool_loses_nothing(values, k, extra):
     pool = hits(len(values))
     table = {hit.id: value for hit, value in zip(pool, values, strict=True)}

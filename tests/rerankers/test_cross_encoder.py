@@ -149,9 +149,7 @@ def test_f1_fuse_merges_the_lists_and_orders_them_by_the_model(reranker):
 def test_facade_and_pipeline_agree(reranker):
     texts = [CELLS, LYON, PARIS, ""]
     scores = asyncio.run(
-        reranker.score(
-            CAPITAL, [Hit(str(n), text) for n, text in enumerate(texts)], deadline=Deadline.never()
-        )
+        reranker.score(CAPITAL, [Hit(str(n), text) for n, text in enumerate(texts)], deadline=Deadline.never())
     )
     told = {row["content"]: row["ce_score"] for row in reranker.rerank(CAPITAL, rows(*texts))}
     assert list(scores.values) == [told[text] for text in texts]

@@ -29,9 +29,7 @@ def llm(server, **options):
 
 
 def pool(count):
-    return [
-        Hit(f"p{at:03}", f"passage {at} {'wanted' if at == count - 1 else 'other'}") for at in range(count)
-    ]
+    return [Hit(f"p{at:03}", f"passage {at} {'wanted' if at == count - 1 else 'other'}") for at in range(count)]
 
 
 def rank(scorer, hits, *, k=None, seconds=10.0):
@@ -259,10 +257,7 @@ def test_the_chat_client_returns_text_and_sends_only_what_was_configured():
 
 @pytest.mark.parametrize("text", ["", "  ", None, 7])
 def test_a_chat_answer_without_text_is_a_bad_answer(text):
-    with (
-        ProviderServer(chat=lambda messages: text) as server,
-        pytest.raises(ProviderBadAnswer, match="no text"),
-    ):
+    with ProviderServer(chat=lambda messages: text) as server, pytest.raises(ProviderBadAnswer, match="no text"):
         complete(chat(server))
 
 

@@ -41,18 +41,14 @@ class Broken(Numbers):
         raise RuntimeError("no model")
 
 
-@given(
-    st.lists(st.sampled_from([-11.0, -3.0, -3.0, 0.0, 2.5, 9.0]), min_size=1, max_size=8), st.integers(0, 8)
-)
+@given(st.lists(st.sampled_from([-11.0, -3.0, -3.0, 0.0, 2.5, 9.0]), min_size=1, max_size=8), st.integers(0, 8))
 def test_probabilities_keep_the_order_of_the_raw_scores(values, k):
     """Even if a calibration has steps that make different scores equal."""
     documents = [str(value) for value in values]
     steps = Isotonic((-5.0, 1.0), (0.1, 0.1))
     raw = resift.rerank("q", documents, scorer=Numbers(), k=k)
     for calibration in (Platt(0.3, -1.5), steps):
-        found = resift.rerank(
-            "q", documents, scorer=Numbers(), k=k, scores="probability", calibration=calibration
-        )
+        found = resift.rerank("q", documents, scorer=Numbers(), k=k, scores="probability", calibration=calibration)
         assert (found.ids, [hit.id for hit in found.cut]) == (raw.ids, [hit.id for hit in raw.cut])
         assert found.replay() == found.ids
         for before, after in zip((*raw, *raw.cut), (*found, *found.cut), strict=True):
@@ -74,10 +70,7 @@ def test_an_unscored_hit_has_no_probability():
     [
         ({"scores": "percent"}, "'raw' or 'probability'"),
         ({"calibration": Platt(1.0, 0.0)}, "scores='probability'"),
-        (
-            {"scores": "probability", "scorer": Numbers()},
-            "No calibration ships for 'text'.*resift calibrate",
-        ),
+        ({"scores": "probability", "scorer": Numbers()}, "No calibration ships for 'text'.*resift calibrate"),
         ({"scores": "probability", "model": "cross-encoder/ms-marco-MiniLM-L-6-v2"}, "resift calibrate"),
     ],
 )

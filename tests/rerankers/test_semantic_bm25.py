@@ -38,10 +38,7 @@ class Compass:
         await asyncio.sleep(self.delay_s)
         if self.error:
             raise self.error
-        return [
-            [float("bread" in text.lower()), float("quantum" in text.lower() or kind == "query")]
-            for text in texts
-        ]
+        return [[float("bread" in text.lower()), float("quantum" in text.lower() or kind == "query")] for text in texts]
 
 
 def score(scorer, hits=POOL, *, deadline=None, **options):
@@ -84,23 +81,17 @@ def test_the_blend_is_70_percent_cosine_and_30_percent_bm25():
 
 
 def test_vectors_in_the_metadata_need_no_embedder():
-    hits = [
-        hit.with_metadata(vector=vector) for hit, vector in zip(POOL, ([1, 0], [0, 2], [-1, -1]), strict=True)
-    ]
+    hits = [hit.with_metadata(vector=vector) for hit, vector in zip(POOL, ([1, 0], [0, 2], [-1, -1]), strict=True)]
     scores = score(SemanticBM25Reranker(1, 0), hits, query_vector=[0.0, 5.0])
     assert scores.values == pytest.approx([0.0, 1.0, 0.0])
-    assert score(SemanticBM25Reranker(1, 0), hits[:2] + POOL[2:], query_vector=[0.0, 5.0]).note.startswith(
-        "BM25 alone"
-    )
+    assert score(SemanticBM25Reranker(1, 0), hits[:2] + POOL[2:], query_vector=[0.0, 5.0]).note.startswith("BM25 alone")
 
 
 def test_arrays_and_lists_give_the_same_cosine():
     np = pytest.importorskip("numpy")
     hits = [hit.with_metadata(vector=[0.1 * at, 0.2, -0.4]) for at, hit in enumerate(POOL)]
     plain = score(SemanticBM25Reranker(), hits, query_vector=[0.3, 0.5, 0.1]).values
-    assert score(
-        SemanticBM25Reranker(), hits, query_vector=np.array([0.3, 0.5, 0.1])
-    ).values == pytest.approx(plain)
+    assert score(SemanticBM25Reranker(), hits, query_vector=np.array([0.3, 0.5, 0.1])).values == pytest.approx(plain)
 
 
 def test_texts_are_embedded_once():

@@ -89,8 +89,7 @@ def test_scores_of_a_cross_encoder_are_its_logits(folders):
     tokenizer = transformers.AutoTokenizer.from_pretrained(folders / "encoder")
     with torch.inference_mode():
         expected = [
-            float(model(**tokenizer("w1 w2", text, return_tensors="pt")).logits[0, 0])
-            for text in ("w3 w4", "w5")
+            float(model(**tokenizer("w1 w2", text, return_tensors="pt")).logits[0, 0]) for text in ("w3 w4", "w5")
         ]
     assert reranker.predict("w1 w2", ["w3 w4", "w5", "w3 w4"]) == [*expected, expected[0]]
     assert reranker.info.pointwise

@@ -15,9 +15,7 @@ from resift.types import Hit
 
 pytestmark = pytest.mark.real_model
 
-TRIPLES = [
-    json.loads(line) for line in (Path(__file__).parent / "triples.jsonl").read_text("utf-8").splitlines()
-]
+TRIPLES = [json.loads(line) for line in (Path(__file__).parent / "triples.jsonl").read_text("utf-8").splitlines()]
 
 
 @pytest.mark.parametrize("reranker", [CrossEncoderReranker, LateInteractionReranker])

@@ -26,9 +26,7 @@ def tokenizer():
     made.normalizer = normalizers.Lowercase()
     made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     made.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
     return made
 
@@ -62,12 +60,7 @@ def model(tmp_path):
     disallow_local(spec.id)
 
 
-HITS = [
-    Hit("cheese", "cheese"),
-    Hit("rain", "rain and storm"),
-    Hit("none", "nothing known"),
-    Hit("dry", "rain"),
-]
+HITS = [Hit("cheese", "cheese"), Hit("rain", "rain and storm"), Hit("none", "nothing known"), Hit("dry", "rain")]
 
 
 def test_hits_are_scored_by_the_probability_of_entailment(model):

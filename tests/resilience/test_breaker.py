@@ -264,14 +264,10 @@ def test_a_refused_key_holds_five_minutes(clock):
 
 def test_batches_that_fail_together_are_one_outcome(clock):
     breaker = make_breaker(clock)
-    group = BaseExceptionGroup(
-        "", [ProviderServerError("x"), ProviderRejected("x"), ProviderServerError("x")]
-    )
+    group = BaseExceptionGroup("", [ProviderServerError("x"), ProviderRejected("x"), ProviderServerError("x")])
     breaker.acquire().error(group)
     assert breaker.snapshot()["consecutive_failures"] == 1
-    breaker.acquire().error(
-        ExceptionGroup("", [ProviderServerError("x"), ProviderRateLimited("x", retry_after_s=9)])
-    )
+    breaker.acquire().error(ExceptionGroup("", [ProviderServerError("x"), ProviderRateLimited("x", retry_after_s=9)]))
     assert breaker.snapshot()["reason"] == "rate_limited"
 
 
@@ -319,9 +315,7 @@ def test_changes_are_emitted_outside_the_lock(clock):
     clock.advance(60)
     for _ in range(2):
         breaker.acquire().success()
-    told = [
-        (event.from_state, event.to_state, event.reason) for event in heard.named("circuit_breaker_changed")
-    ]
+    told = [(event.from_state, event.to_state, event.reason) for event in heard.named("circuit_breaker_changed")]
     assert told == [
         ("CLOSED", "OPEN", "server_error"),
         ("OPEN", "HALF_OPEN", "cooldown_over"),

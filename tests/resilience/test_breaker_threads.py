@@ -79,8 +79,7 @@ def test_eight_threads_and_two_loops_never_share_a_probe(eager_switching):
     watch = Watch()
     workers = [threading.Thread(target=threaded, args=(breaker, watch, seed)) for seed in range(THREADS)]
     workers += [
-        threading.Thread(target=lambda seed=seed: asyncio.run(looped(breaker, watch, seed)))
-        for seed in range(LOOPS)
+        threading.Thread(target=lambda seed=seed: asyncio.run(looped(breaker, watch, seed))) for seed in range(LOOPS)
     ]
     for worker in workers:
         worker.start()

@@ -44,12 +44,7 @@ class LeakyEmbedder:
 
 def run(scorer, sink, deadline=None):
     ranking = asyncio.run(rescore(scorer, QUERY, POOL, k=3, sink=sink, deadline=deadline))
-    return [
-        ranking.reason,
-        ranking.timings,
-        ranking.unscored,
-        ranking.trace,
-    ]
+    return [ranking.reason, ranking.timings, ranking.unscored, ranking.trace]
 
 
 @pytest.mark.parametrize(

@@ -32,9 +32,7 @@ def test_later_options_are_reported_and_do_not_replace_the_first(caplog):
 def test_the_snapshot_shows_every_breaker_and_no_secret():
     registry = BreakerRegistry()
     secret = "sk-canary-123456"
-    registry.for_key(
-        "voyage", f"https://user:{secret}@api.example/v1?key={secret}", "m", key_id(secret)
-    ).force_open()
+    registry.for_key("voyage", f"https://user:{secret}@api.example/v1?key={secret}", "m", key_id(secret)).force_open()
     (seen,) = registry.snapshot()
     assert (seen["provider"], seen["base_url"], seen["state"]) == ("voyage", "https://api.example/v1", "OPEN")
     assert secret not in repr(seen)

@@ -141,9 +141,7 @@ def test_a_hanging_fallback_ends_with_its_time():
 
 def test_both_failing_keeps_the_old_order():
     """Reranking is never fatal."""
-    tiered = Tiered(
-        Fake("voyage", ProviderServerError("voyage answered 503.")), Fake("bm25", ValueError("secret"))
-    )
+    tiered = Tiered(Fake("voyage", ProviderServerError("voyage answered 503.")), Fake("bm25", ValueError("secret")))
     with pytest.raises(ResiftError, match=r"api_error: .*503.*; then bm25 failed: ValueError"):
         score(tiered)
     ranking = asyncio.run(rescore(tiered, "q", POOL, k=6))

@@ -43,8 +43,7 @@ def opened(folder: Path, *, size: tuple[int, int] = WIDE, dark: bool = False):
         )
         if dark:
             driver.execute_cdp_cmd(
-                "Emulation.setEmulatedMedia",
-                {"features": [{"name": "prefers-color-scheme", "value": "dark"}]},
+                "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
             )
         yield driver
     finally:

@@ -128,9 +128,7 @@ async def closed_loop(
     return load
 
 
-async def open_loop(
-    port: int, requests: list[bytes], *, per_s: float, seconds: float, connections: int = 512
-) -> Load:
+async def open_loop(port: int, requests: list[bytes], *, per_s: float, seconds: float, connections: int = 512) -> Load:
     """Ask at a fixed rate whatever comes back; without a free connection a request is put off."""
     load = Load()
     free: asyncio.Queue[_Client] = asyncio.Queue()

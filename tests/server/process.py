@@ -64,9 +64,7 @@ class Server:
             connection.close()
 
     def post(self, path: str, body: Any, **headers: str) -> Answer:
-        return self.ask(
-            "POST", path, body, {name.replace("_", "-"): value for name, value in headers.items()}
-        )
+        return self.ask("POST", path, body, {name.replace("_", "-"): value for name, value in headers.items()})
 
     def get(self, path: str, **headers: str) -> Answer:
         return self.ask("GET", path, None, {name.replace("_", "-"): value for name, value in headers.items()})
@@ -94,11 +92,7 @@ class Server:
 
 
 def start(
-    *words: str,
-    module: str = STUB,
-    ready: bool = True,
-    env: dict[str, str] | None = None,
-    folder: Path = ROOT,
+    *words: str, module: str = STUB, ready: bool = True, env: dict[str, str] | None = None, folder: Path = ROOT
 ) -> Server:
     """Start a server on a free port and wait until it is ready; `folder` is the checkout that it runs."""
     import os

@@ -256,12 +256,7 @@ def test_a_scorer_that_fails_leaves_the_order_and_says_so(stub):
 
 def test_score_takes_all_of_vllms_words(stub):
     """queries+documents, queries+items, text_1+text_2, data_1+data_2; one text on the left stands for all."""
-    for left, right in (
-        ("queries", "documents"),
-        ("queries", "items"),
-        ("text_1", "text_2"),
-        ("data_1", "data_2"),
-    ):
+    for left, right in (("queries", "documents"), ("queries", "items"), ("text_1", "text_2"), ("data_1", "data_2")):
         answer = stub.post("/score", {left: QUERY, right: DOCUMENTS}).json()
         scores = [row["score"] for row in answer["data"]]
         assert scores[1] > scores[2] > scores[0]

@@ -131,16 +131,9 @@ def test_metrics(stub):
     """Prometheus finds requests by dialect, pairs, the queue and refusals."""
     stub.post("/v2/rerank", BODY)
     told = stub.get("/metrics").body.decode()
-    assert re.search(
-        r'resift_http_requests_total\{dialect="cohere-v2",route="/v2/rerank",status="200"\} \d', told
-    )
+    assert re.search(r'resift_http_requests_total\{dialect="cohere-v2",route="/v2/rerank",status="200"\} \d', told)
     assert re.search(r'resift_pairs_total\{dialect="cohere-v2"\} \d', told)
-    for name in (
-        "resift_pairs_in_flight",
-        "resift_pairs_waiting",
-        "resift_refusals_total",
-        "resift_ready 1.0",
-    ):
+    for name in ("resift_pairs_in_flight", "resift_pairs_waiting", "resift_refusals_total", "resift_ready 1.0"):
         assert name in told
 
 
@@ -154,9 +147,7 @@ def test_unknown_paths_and_methods(stub):
 
 def test_limits_on_size():
     """Too many documents, too long a text, too large a body are refused before any work."""
-    server = start(
-        "--max-documents", "5", "--max-text-chars", "100", "--max-body-bytes", "5000", "--any-model"
-    )
+    server = start("--max-documents", "5", "--max-text-chars", "100", "--max-body-bytes", "5000", "--any-model")
     try:
         assert server.post("/v2/rerank", {"query": "q", "documents": ["x"] * 6}).status == 400
         assert server.post("/v2/rerank", {"query": "q", "documents": ["x" * 101]}).status == 400
@@ -207,11 +198,7 @@ def test_slow_clients_lose_their_connection():
     try:
         assert process.stderr is not None
         port = int(re.search(r":(\d+)$", process.stderr.readline().strip())[1])
-        for sent in (
-            b"",
-            b"GET /livez HTTP/1.1\r\nhost: ",
-            b"POST /v2/rerank HTTP/1.1\r\ncontent-length: 9\r\n\r\n{",
-        ):
+        for sent in (b"", b"GET /livez HTTP/1.1\r\nhost: ", b"POST /v2/rerank HTTP/1.1\r\ncontent-length: 9\r\n\r\n{"):
             with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
                 connection.sendall(sent)
                 told = b"".join(iter(lambda: connection.recv(1000), b""))
@@ -267,10 +254,7 @@ def test_drain_finishes_what_was_accepted():
     """After SIGTERM: readyz 503 while requests are still answered, work in flight ends well, exit code 0."""
     server = start("--any-model", "--embedder", "none", "--drain-delay", "1.5")
     with ThreadPoolExecutor(9) as pool:
-        slow = [
-            pool.submit(server.post, "/v2/rerank", {"query": "q", "documents": ["wait 2.5"]})
-            for _ in range(8)
-        ]
+        slow = [pool.submit(server.post, "/v2/rerank", {"query": "q", "documents": ["wait 2.5"]}) for _ in range(8)]
         in_flight = "resift_pairs_in_flight 8.0"
         server.until(lambda one: in_flight in one.get("/metrics").body.decode(), seconds=10)
         server.process.send_signal(signal.SIGTERM)
@@ -286,9 +270,7 @@ def test_what_outlives_the_drain_hears_503():
     server = start("--any-model", "--embedder", "none", "--drain", "1")
     with ThreadPoolExecutor(1) as pool:
         slow = pool.submit(server.post, "/v2/rerank", {"query": "q", "documents": ["wait 30"]})
-        server.until(
-            lambda one: "resift_pairs_in_flight 1.0" in one.get("/metrics").body.decode(), seconds=10
-        )
+        server.until(lambda one: "resift_pairs_in_flight 1.0" in one.get("/metrics").body.decode(), seconds=10)
         server.process.send_signal(signal.SIGTERM)
         answer = slow.result()
         assert (answer.status, set(answer.json())) == (503, {"message", "id"})
@@ -300,9 +282,7 @@ def test_ctrl_c_ends_at_once():
     server = start("--any-model", "--embedder", "none", "--drain-delay", "60", "--drain", "60")
     with ThreadPoolExecutor(1) as pool:
         slow = pool.submit(server.post, "/v2/rerank", {"query": "q", "documents": ["wait 60"]})
-        server.until(
-            lambda one: "resift_pairs_in_flight 1.0" in one.get("/metrics").body.decode(), seconds=10
-        )
+        server.until(lambda one: "resift_pairs_in_flight 1.0" in one.get("/metrics").body.decode(), seconds=10)
         server.process.send_signal(signal.SIGINT)
         assert server.process.wait(20) == 0
         assert slow.result().status == 503

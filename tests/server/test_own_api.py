@@ -65,12 +65,31 @@ def test_search_over_an_index(server):
     """Words find, the scorer orders, `where` filters, k cuts."""
     assert ids(server.post("/v1/search", {"query": "red fox"})) == ["fox", "apple"]
     assert ids(server.post("/v1/search", {"query": "red fox", "where": {"kind": "fruit"}})) == ["apple"]
-    assert ids(
-        server.post("/v1/search", {"query": "red fox", "where": {"kind": ["fruit", "animal"]}, "k": 1})
-    ) == ["fox"]
+    assert ids(server.post("/v1/search", {"query": "red fox", "where": {"kind": ["fruit", "animal"]}, "k": 1})) == [
+        "fox"
+    ]
     plain = server.post("/v1/search", {"query": "red"}).json()["hits"][0]
     assert set(plain) == {"id", "text", "score", "relevance", "source", "metadata"}
     assert 0 <= plain["relevance"] <= 1
+
+
+def test_search_returns_a_context(server):
+    """With context: text for a prompt within its budget; pruned if asked; wrong options are named."""
+
+    def post(**options):
+        return server.post("/v1/search", {"query": "red fox", "context": options})
+
+    context = post(max_tokens=100).json()["context"]
+    assert context["text"] == "[1] fox\nthe red fox runs\n\n[2] apple\na red apple"
+    assert [source["id"] for source in context["sources"]] == ["fox", "apple"]
+    assert context["text"][slice(*(context["sources"][1][key] for key in ("start", "end")))] == "a red apple"
+    short = post(max_tokens=12, neighbors=0, prune=True).json()["context"]
+    assert (short["text"], short["dropped"]) == ("[1] fox\nthe red fox runs", ["apple"])
+    assert "context" not in server.post("/v1/search", {"query": "red fox"}).json()
+    for wrong in ({"max_tokens": 0}, {"neighbors": 21}, {"prune": "yes"}, {"budget": 9}):
+        answer = post(**wrong)
+        assert answer.status in (400, 422)
+        assert next(iter(wrong)) in answer.body.decode()
 
 
 def test_search_explains(server):
@@ -157,10 +176,7 @@ rerank:
         answer = server.post("/v2/rerank", body)
         assert answer.headers["x-resift-tier"] == "cohere"
         assert "x-resift-degraded" not in answer.headers
-        assert answer.json()["results"][0] == {
-            "index": 1,
-            "relevance_score": pytest.approx(0.8807970779778823),
-        }
+        assert answer.json()["results"][0] == {"index": 1, "relevance_score": pytest.approx(0.8807970779778823)}
         upstream.stop()
         answer = server.post("/v2/rerank", body)
         assert answer.headers["x-resift-tier"] == "semantic-bm25"

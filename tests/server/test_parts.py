@@ -230,8 +230,7 @@ def test_a_variable_without_a_key_does_not_open_the_server(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("header", "key"),
-    [("Bearer x", "x"), ("bearer  x ", "x"), ("Bearer", ""), ("", ""), ("x", ""), ("Basic eDp5", "")],
+    ("header", "key"), [("Bearer x", "x"), ("bearer  x ", "x"), ("Bearer", ""), ("", ""), ("x", ""), ("Basic eDp5", "")]
 )
 def test_key_in_a_header(header, key):
     """Only what follows Bearer is a key, unless a bare one is allowed."""
@@ -251,15 +250,7 @@ def test_bodies_are_read_leniently_within_limits():
     body = reader.read(b'{"n": 3.0, "yes": "False", "more": 1, "texts": ["abc"]}')
     assert (body.n, is_true(body.yes), body.texts) == (3, False, ["abc"])
     assert reader.read(b'{"n": null, "yes": null}') == reader.type()
-    for wrong in (
-        {"n": True},
-        {"n": 0},
-        {"yes": "perhaps"},
-        [],
-        "x",
-        {"texts": ["abcd"]},
-        {"texts": [""] * 3},
-    ):
+    for wrong in ({"n": True}, {"n": 0}, {"yes": "perhaps"}, [], "x", {"texts": ["abcd"]}, {"texts": [""] * 3}):
         with pytest.raises(RequestFailed):
             reader.read(json.dumps(wrong).encode())
     strict = RequestReader(Body, Limits(), strict=True, unique_keys=True)

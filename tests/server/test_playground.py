@@ -72,10 +72,7 @@ def test_question_to_cards_to_why(server, tmp_path, size, dark):
         assert "1st of 3" in first.find_element(By.CSS_SELECTOR, ".why").text
         # The first hit is visible at once, with its matching words marked.
         assert first.location["y"] + 60 < size[1]
-        assert [mark.get_property("textContent") for mark in first.find_elements(By.TAG_NAME, "mark")] == [
-            "red",
-            "fox",
-        ]
+        assert [mark.get_property("textContent") for mark in first.find_elements(By.TAG_NAME, "mark")] == ["red", "fox"]
         assert driver.find_element(By.CSS_SELECTOR, ".timing summary").text.endswith("MiniLM-L-12-v2")
         flow = driver.find_element(By.CSS_SELECTOR, ".picture")
         # On a phone the picture is below the hits and closed.

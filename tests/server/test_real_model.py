@@ -87,9 +87,7 @@ def test_relevant_spans(server):
     text = "Rome is old. Quantum mechanics governs subatomic particles! Bread is made of flour."
     body = {"query": QUERY, "documents": [text, "Nothing here."], "model": "m"}
     spans = {"mode": "enabled", "threshold": 0.5, "max_spans": 1}
-    answer = server.post(
-        "/v2/rerank", {**body, "relevant_spans": spans}, authorization="Bearer secret"
-    ).json()
+    answer = server.post("/v2/rerank", {**body, "relevant_spans": spans}, authorization="Bearer secret").json()
     found = answer["results"][0]["relevant_spans"]
     assert len(found) == 1
     assert text[found[0]["start"] : found[0]["end"]] == "Quantum mechanics governs subatomic particles!"
@@ -102,9 +100,7 @@ def test_a_long_document_is_read_in_windows(server):
     """The sentence that matters is found wherever it stands, and the query is not cut."""
     filler = "The committee met again and talked about the budget of the harbour. " * 120
     buried = filler + "Quantum mechanics governs subatomic particles. " + filler
-    answer = server.post(
-        "/rerank", {"query": QUERY, "texts": [filler, buried]}, authorization="secret"
-    ).json()
+    answer = server.post("/rerank", {"query": QUERY, "texts": [filler, buried]}, authorization="secret").json()
     assert answer[0]["index"] == 1
     assert answer[0]["score"] > 0.5 > answer[1]["score"]
 

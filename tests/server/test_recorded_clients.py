@@ -20,13 +20,7 @@ def test_open_webui(stub):
 @pytest.mark.parametrize("path", ["/v1/rerank", "/rerank"])
 def test_dify(stub, path):
     """An empty Authorization header, scores against a threshold, documents back."""
-    body = {
-        "model": "any-reranker",
-        "query": "red fox",
-        "documents": DOCUMENTS,
-        "top_n": 3,
-        "return_documents": True,
-    }
+    body = {"model": "any-reranker", "query": "red fox", "documents": DOCUMENTS, "top_n": 3, "return_documents": True}
     answer = stub.ask("POST", path, body, {"Content-Type": "application/json", "Authorization": ""}).json()
     kept = [row for row in answer["results"] if row["relevance_score"] >= 0.8]
     assert [(row["index"], row["document"]["text"]) for row in kept] == [(1, "the red fox")]
@@ -65,13 +59,7 @@ def test_ragflow_jina(stub):
 def test_librechat(stub):
     """Its agents have their models' names in the code."""
     for model in ("rerank-v3.5", "jina-reranker-v2-base-multilingual"):
-        body = {
-            "model": model,
-            "query": "red fox",
-            "documents": DOCUMENTS,
-            "top_n": 5,
-            "return_documents": True,
-        }
+        body = {"model": model, "query": "red fox", "documents": DOCUMENTS, "top_n": 5, "return_documents": True}
         assert stub.post("/v1/rerank", body).json()["results"][0]["document"]["text"] == "the red fox"
 
 

@@ -96,9 +96,7 @@ def lancedb(mode: Literal["hybrid", "text", "vector"], *, index: Any = None) -> 
         from resift.stores.lancedb import LanceDBVectorStore
 
         embedder = None if mode == "text" else HashingEmbedder()
-        store = LanceDBVectorStore(
-            folder / "lance", "docs", embedder=embedder, mode=mode, index=index or "hnsw"
-        )
+        store = LanceDBVectorStore(folder / "lance", "docs", embedder=embedder, mode=mode, index=index or "hnsw")
         try:
             yield indexed(store) if index else store
         finally:
@@ -115,9 +113,7 @@ def postgres(mode: Literal["hybrid", "text", "vector"], *, index: Any = None) ->
         from tests.stores.postgres_server import dsn, fresh_table
 
         embedder = None if mode == "text" else HashingEmbedder()
-        store = PostgresStore(
-            dsn(), table=fresh_table(), embedder=embedder, mode=mode, index=index or "hnsw-half"
-        )
+        store = PostgresStore(dsn(), table=fresh_table(), embedder=embedder, mode=mode, index=index or "hnsw-half")
         try:
             yield indexed(store) if index else store
         finally:

@@ -52,9 +52,7 @@ class Opened:
 
 def _columns(kind: dict[type, str]) -> str:
     names = {name: kind[type(value)] for name, value in DOCUMENTS[0].items()}
-    return ", ".join(
-        f"{name} {column}{' PRIMARY KEY' if name == 'nr' else ''}" for name, column in names.items()
-    )
+    return ", ".join(f"{name} {column}{' PRIMARY KEY' if name == 'nr' else ''}" for name, column in names.items())
 
 
 def _files(folder: Path) -> dict[str, bytes]:
@@ -69,9 +67,7 @@ def sqlite_table(folder: Path, *, fts: bool = False) -> Iterator[Opened]:
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         kinds = {int: "INTEGER", str: "TEXT", float: "REAL", bool: "BOOLEAN"}
         connection.execute(f"CREATE TABLE articles ({_columns(kinds)})")
-        connection.executemany(
-            "INSERT INTO articles VALUES (?,?,?,?,?,?,?)", [tuple(r.values()) for r in DOCUMENTS]
-        )
+        connection.executemany("INSERT INTO articles VALUES (?,?,?,?,?,?,?)", [tuple(r.values()) for r in DOCUMENTS])
         if fts:
             connection.execute(
                 "CREATE VIRTUAL TABLE articles_fts USING fts5(headline, body, content='articles', content_rowid='nr')"
@@ -95,9 +91,7 @@ def duckdb_table(folder: Path) -> Iterator[Opened]:
         connection.execute(f"CREATE TABLE articles ({_columns(kinds)}, embedding FLOAT[64])")
         rows = [[*row.values(), vector] for row, vector in zip(DOCUMENTS, VECTORS, strict=True)]
         connection.executemany("INSERT INTO articles VALUES (?,?,?,?,?,?,?,?)", rows)
-    yield Opened(
-        lambda **options: DuckDBTable(path, "articles", **options), lambda: _files(folder), vector={}
-    )
+    yield Opened(lambda **options: DuckDBTable(path, "articles", **options), lambda: _files(folder), vector={})
 
 
 @contextlib.contextmanager
@@ -140,9 +134,7 @@ def lancedb_table(folder: Path, *, fts: bool = False) -> Iterator[Opened]:
     rows = [{**row, "embedding": vector} for row, vector in zip(DOCUMENTS, VECTORS, strict=True)]
     table = pyarrow.Table.from_pylist(rows).drop_columns(["embedding"])
     vectors = pyarrow.array(VECTORS, pyarrow.list_(pyarrow.float32(), 64))
-    made = lancedb.connect(folder / "lance").create_table(
-        "articles", table.append_column("embedding", vectors)
-    )
+    made = lancedb.connect(folder / "lance").create_table("articles", table.append_column("embedding", vectors))
     if fts:
         made.create_index("body", config=lancedb.index.FTS())
     yield Opened(
@@ -240,12 +232,7 @@ class SearchServer(BaseHTTPRequestHandler):
         scores = {i: self._score(i, body) for i in range(len(DOCUMENTS))}
         best = sorted((i for i in scores if scores[i] > 0), key=lambda i: (-scores[i], i))[: body["size"]]
         hits = [
-            {
-                "_index": "articles",
-                "_id": f"a{DOCUMENTS[i]['nr']}",
-                "_score": scores[i],
-                "_source": DOCUMENTS[i],
-            }
+            {"_index": "articles", "_id": f"a{DOCUMENTS[i]['nr']}", "_score": scores[i], "_source": DOCUMENTS[i]}
             for i in best
         ]
         total = {"value": len(hits), "relation": "eq"}
@@ -354,6 +341,7 @@ def sql_statement(folder: Path) -> Iterator[Opened]:
             opened.snapshot,
             has_booleans=False,
         )
+        engine.dispose()
         engine.dispose()
 
 

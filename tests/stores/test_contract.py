@@ -80,9 +80,7 @@ def test_scores_fall_and_ties_sort_by_id(kind: str) -> None:
     """The order is (-score, id), also among documents with the same text, also at the cut."""
 
     async def body(store: Any) -> None:
-        same = [
-            {"id": f"copy-{number}", "text": "the very same words about bamboo"} for number in (3, 1, 5, 2, 4)
-        ]
+        same = [{"id": f"copy-{number}", "text": "the very same words about bamboo"} for number in (3, 1, 5, 2, 4)]
         await store.add([*DOCS, *same])
         for k in (1, 2, 3, 4, 7):
             hits = await store.search("same words about bamboo", k=k)
@@ -156,9 +154,7 @@ def test_a_changed_metadata_alone_is_seen(kind: str) -> None:
     async def body(store: Any) -> None:
         await store.add(DOCS)
         await store.add([{**DOCS[0], "metadata": {"topic": "bears"}}])
-        assert [hit.id for hit in await store.search("pandas bamboo", k=1, where={"topic": "bears"})] == [
-            "pandas"
-        ]
+        assert [hit.id for hit in await store.search("pandas bamboo", k=1, where={"topic": "bears"})] == ["pandas"]
         held = await store.search("pandas bamboo", k=5, where={"topic": "animals"})
         assert "pandas" not in [hit.id for hit in held]
 
@@ -311,10 +307,7 @@ def test_a_filter_is_applied_before_the_cut(kind: str) -> None:
     """The best document that passes is found even when thousands of better ones do not."""
 
     async def body(store: Any) -> None:
-        crowd = [
-            {"id": f"c{n:03}", "text": "bamboo bamboo forest", "metadata": {"in": "crowd"}}
-            for n in range(300)
-        ]
+        crowd = [{"id": f"c{n:03}", "text": "bamboo bamboo forest", "metadata": {"in": "crowd"}} for n in range(300)]
         await store.add([*crowd, {"id": "lone", "text": "one bamboo far away", "metadata": {"in": "wild"}}])
         assert [hit.id for hit in await store.search("bamboo forest", k=1, where={"in": "wild"})] == ["lone"]
 
@@ -415,9 +408,7 @@ def test_concurrent_searches_agree(kind: str) -> None:
     async def body(store: Any) -> None:
         await store.add(DOCS)
         alone = await store.search("eat bamboo in the mountains", k=4)
-        together = await asyncio.gather(
-            *(store.search("eat bamboo in the mountains", k=4) for _ in range(20))
-        )
+        together = await asyncio.gather(*(store.search("eat bamboo in the mountains", k=4) for _ in range(20)))
         assert all(hits == alone for hits in together)
 
     run(kind, body)
@@ -428,10 +419,7 @@ def test_vector_search_equals_the_reference(kind: str) -> None:
     """Every vector engine gives MemoryStore's exact order and cosine."""
 
     async def body(store: Any) -> None:
-        docs = [
-            {"id": f"d{n:02}", "text": " ".join(f"w{n * step % 23}" for step in range(1, 9))}
-            for n in range(40)
-        ]
+        docs = [{"id": f"d{n:02}", "text": " ".join(f"w{n * step % 23}" for step in range(1, 9))} for n in range(40)]
         reference = MemoryStore(HashingEmbedder())
         await store.add(docs)
         await reference.add(docs)

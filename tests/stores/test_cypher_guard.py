@@ -1,6 +1,6 @@
 """The guard refuses what writes, reaches outside or is unclear, and lets plain reads through."""
 
-# ruff: noqa: E501, RUF005 - statements read best on one line
+# ruff: noqa: RUF005 - statements read best on one line
 from __future__ import annotations
 
 import json
@@ -41,12 +41,7 @@ CLAUSES = [
     "OPTIONAL MATCH (c) WHERE c.x = 'y'",
     "UNWIND [1, 2] AS u",
 ]
-CLAUSES += [
-    "WITH *",
-    "WITH 1 AS w ORDER BY w DESC LIMIT 3",
-    "CALL { RETURN 1 AS one }",
-    "CALL db.labels() YIELD label",
-]
+CLAUSES += ["WITH *", "WITH 1 AS w ORDER BY w DESC LIMIT 3", "CALL { RETURN 1 AS one }", "CALL db.labels() YIELD label"]
 NAMES = [
     "create",
     "SET",
@@ -114,9 +109,7 @@ def test_what_is_no_string_is_refused(statement: object) -> None:
 def test_macros_and_procedures_of_a_database_can_be_allowed() -> None:
     """The lists are open to the owner of the database, name by name."""
     check_cypher("RETURN addTwice(1)", functions=["ADDTWICE"])
-    check_cypher(
-        "CALL gds.pageRank.stream('g') YIELD nodeId RETURN nodeId", procedures=["gds.pageRank.stream"]
-    )
+    check_cypher("CALL gds.pageRank.stream('g') YIELD nodeId RETURN nodeId", procedures=["gds.pageRank.stream"])
     with pytest.raises(UnsafeCypherError, match="addonce"):
         check_cypher("RETURN addOnce(1)", functions=["addTwice"])
 
@@ -160,9 +153,7 @@ def test_a_write_after_any_reading_statement_is_refused(statement: str, write: s
 
 
 @given(st.lists(st.sampled_from(CLAUSES), max_size=4), st.sampled_from(WRITES), st.data())
-def test_a_write_at_any_clause_position_is_refused(
-    clauses: list[str], write: str, data: st.DataObject
-) -> None:
+def test_a_write_at_any_clause_position_is_refused(clauses: list[str], write: str, data: st.DataObject) -> None:
     """Before, between and after clauses; with comments, other spacing and other capitals; in subqueries."""
     at = data.draw(st.integers(0, len(clauses)))
     gap = data.draw(st.sampled_from([" ", "\n", "\t", "/**/", " // c\n", "\r\n"]))
@@ -179,9 +170,7 @@ def test_a_write_at_any_clause_position_is_refused(
 @given(st.sampled_from(NAMES), st.sampled_from(NAMES), st.sampled_from(NAMES))
 def test_clause_words_as_names_pass(one: str, two: str, three: str) -> None:
     """Property, label, type, key, alias, parameter, variable and backticked name."""
-    check_cypher(
-        f"MATCH (n:{one} {{{two}: 1}})-[:{three}|{one}]->(m) WHERE n.{two} = ${three} RETURN n.{one} AS {two}"
-    )
+    check_cypher(f"MATCH (n:{one} {{{two}: 1}})-[:{three}|{one}]->(m) WHERE n.{two} = ${three} RETURN n.{one} AS {two}")
     check_cypher(
         f"MATCH (`{one}`)-[`{two}`]->() RETURN `{one}`.`{three}`, {{{one}: '{two}', {three}: \"{one}\"}} AS {one}"
     )

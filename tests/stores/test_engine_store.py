@@ -9,24 +9,20 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resift.stores.backend import Row
-from resift.stores.engine_store import EngineStore, Record, make_tags, tag_groups
+from resift.stores.backend import EngineStore, Record, Row, make_tags, tag_groups
 from resift.stores.filters import matches, parse_filter, passes_all
 from resift.text import Analyzer
 from resift.types import Hit
 
 SCALARS = st.one_of(
-    st.sampled_from([True, False, 0, 1, 1.0, "1", "True", "", "a' OR '1'='1", 10**30, -0.0]),
-    st.text(max_size=3),
+    st.sampled_from([True, False, 0, 1, 1.0, "1", "True", "", "a' OR '1'='1", 10**30, -0.0]), st.text(max_size=3)
 )
 METADATA = st.dictionaries(st.sampled_from(["a", "b", "a.b", "'; --"]), SCALARS, max_size=3)
 
 
 @given(
     METADATA,
-    st.dictionaries(
-        st.sampled_from(["a", "b", "a.b", "'; --"]), SCALARS | st.lists(SCALARS, max_size=2), max_size=2
-    ),
+    st.dictionaries(st.sampled_from(["a", "b", "a.b", "'; --"]), SCALARS | st.lists(SCALARS, max_size=2), max_size=2),
 )
 def test_tags_filter_as_the_reference_does(metadata: dict[str, Any], where: dict[str, Any]) -> None:
     """A document has a tag of every group and passes the tests exactly when its metadata matches."""
@@ -58,9 +54,7 @@ class Rows(EngineStore):
 
     def __init__(self, scores: list[float]) -> None:
         super().__init__("rows", None, "text", threads=1)
-        self.rows = [
-            Row({"id": f"{n:03}", "text": "", "metadata": {}}, score) for n, score in enumerate(scores)
-        ]
+        self.rows = [Row({"id": f"{n:03}", "text": "", "metadata": {}}, score) for n, score in enumerate(scores)]
         self.fetched = 0
 
     async def _exists(self) -> bool:

@@ -33,9 +33,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A small graph on disk, built once; its bytes must be the same when all tests are done."""
     path = tmp_path_factory.mktemp("graph") / "people.lbug"
     with ladybug.Database(str(path)) as database, ladybug.Connection(database) as connection:
-        connection.execute(
-            "CREATE NODE TABLE Person(id STRING PRIMARY KEY, name STRING, age INT64, born DATE)"
-        )
+        connection.execute("CREATE NODE TABLE Person(id STRING PRIMARY KEY, name STRING, age INT64, born DATE)")
         connection.execute("CREATE NODE TABLE Book(id INT64 PRIMARY KEY, title STRING)")
         connection.execute("CREATE REL TABLE KNOWS(FROM Person TO Person, since INT64)")
         for number, name in enumerate(["Ada", "Bob", "Cleo", "Dan"]):
@@ -43,9 +41,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
                 "CREATE (:Person {id: $id, name: $name, age: $age, born: date('1990-01-02')})",
                 {"id": f"p{number}", "name": name, "age": 20 + number},
             )
-        connection.execute(
-            "MATCH (a:Person), (b:Person) WHERE b.age = a.age + 1 CREATE (a)-[:KNOWS {since: 7}]->(b)"
-        )
+        connection.execute("MATCH (a:Person), (b:Person) WHERE b.age = a.age + 1 CREATE (a)-[:KNOWS {since: 7}]->(b)")
         connection.execute("CREATE (:Book {id: 1, title: 'On Graphs'})")
     before = hashlib.sha256(path.read_bytes()).hexdigest()
     yield path
@@ -313,9 +309,7 @@ def test_concurrent_queries_agree(graph: Path) -> None:
 
     async def body(store: LadybugGraphStore) -> None:
         alone = await store.query(EVERYBODY, k=4)
-        assert all(
-            hits == alone for hits in await asyncio.gather(*(store.query(EVERYBODY, k=4) for _ in range(12)))
-        )
+        assert all(hits == alone for hits in await asyncio.gather(*(store.query(EVERYBODY, k=4) for _ in range(12))))
         assert len(store._idle) <= 2
 
     run(graph, body, timeout_s=30)

@@ -40,11 +40,7 @@ def test_documents_are_kept_exactly_and_nothing_in_them_is_syntax(tmp_path: Path
 
     async def body() -> None:
         store = LanceDBVectorStore(tmp_path, embedder=HashingEmbedder(), mode="hybrid")
-        document = {
-            "id": HOSTILE,
-            "text": HOSTILE,
-            "metadata": {HOSTILE: HOSTILE, "nested": {"a": [1, None]}},
-        }
+        document = {"id": HOSTILE, "text": HOSTILE, "metadata": {HOSTILE: HOSTILE, "nested": {"a": [1, None]}}}
         await store.add([document, {"id": "other", "text": "other"}])
         (held,) = await store.get([HOSTILE])
         assert (held.id, held.text, held.metadata) == (HOSTILE, HOSTILE, document["metadata"])

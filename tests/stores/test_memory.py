@@ -19,9 +19,7 @@ from tests.stores.factories import HashingEmbedder
 def test_bm25_by_hand() -> None:
     """Two documents of 2 and 4 words, one holds the term twice: Robertson's formula, Lucene's idf."""
     store = MemoryStore()
-    asyncio.run(
-        store.add([{"id": "a", "text": "bamboo forest"}, {"id": "b", "text": "tall grass bamboo bamboo"}])
-    )
+    asyncio.run(store.add([{"id": "a", "text": "bamboo forest"}, {"id": "b", "text": "tall grass bamboo bamboo"}]))
     rarity = math.log(1 + (2 - 1 + 0.5) / (1 + 0.5))
     (hit,) = asyncio.run(store.search("forest", k=2))
     assert hit.score == pytest.approx(rarity * 1 * 1.9 / (1 + 0.9 * (0.6 + 0.4 * 2 / 3)))

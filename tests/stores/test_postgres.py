@@ -34,11 +34,7 @@ def test_documents_are_kept_exactly_and_nothing_in_them_is_syntax() -> None:
     """Quotes, NUL (which PostgreSQL text cannot hold) and lone surrogates in ids, texts, keys and values."""
 
     async def body(store: PostgresStore) -> None:
-        document = {
-            "id": HOSTILE,
-            "text": HOSTILE,
-            "metadata": {HOSTILE: HOSTILE, "nested": {"a": [1, None]}},
-        }
+        document = {"id": HOSTILE, "text": HOSTILE, "metadata": {HOSTILE: HOSTILE, "nested": {"a": [1, None]}}}
         await store.add([document, {"id": "other", "text": "other"}])
         (held,) = await store.get([HOSTILE])
         assert (held.id, held.text, held.metadata) == (HOSTILE, HOSTILE, document["metadata"])
@@ -93,10 +89,7 @@ def test_writers_at_once_lose_nothing() -> None:
 
     async def body(store: PostgresStore) -> None:
         await asyncio.gather(
-            *(
-                store.add([{"id": f"d{n}", "text": "x"} for n in range(at, at + 40)])
-                for at in range(0, 80, 10)
-            )
+            *(store.add([{"id": f"d{n}", "text": "x"} for n in range(at, at + 40)]) for at in range(0, 80, 10))
         )
         assert await store.count() == 110
 
@@ -135,9 +128,7 @@ def test_a_broken_connection_is_replaced() -> None:
     async def body(store: PostgresStore) -> None:
         await store.add([{"id": "a", "text": "apples"}])
         with psycopg.connect(dsn(), autocommit=True) as admin:
-            admin.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
-            )
+            admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
         with pytest.raises(StoreError) as caught:
             await store.count()
         assert caught.value.transient

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from resift.errors import InputError, StoreError
-from resift.stores.engine_store import hash_id
+from resift.stores.backend import hash_id
 from resift.stores.qdrant import QdrantVectorStore, make_point_id
 from tests.lazy import LazyModule
 from tests.stores.factories import HashingEmbedder

@@ -1,6 +1,5 @@
 """SQLiteStore beyond the contract: durability, identity of the file, several processes, exactness."""
 
-# ruff: noqa: E501 - sample texts read best on one line
 from __future__ import annotations
 
 import asyncio
@@ -62,9 +61,7 @@ def test_text_scores_equal_the_reference_without_stemming(tmp_path: Path) -> Non
             assert found == pytest.approx(expected, rel=1e-12)
 
 
-def test_without_numpy_the_text_ranking_is_the_same_to_the_bit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_numpy_the_text_ranking_is_the_same_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The zero-dependency path is no second opinion."""
     with opened(tmp_path / "a.db") as store:
         asyncio.run(store.add([{**doc, "metadata": {"odd": n % 2}} for n, doc in enumerate(DOCS)]))
@@ -91,9 +88,7 @@ def test_stop_words_count_only_when_alone(tmp_path: Path) -> None:
     """ "to be or not to be" is still a query."""
     with opened(tmp_path / "a.db") as store:
         asyncio.run(
-            store.add(
-                [{"id": "hamlet", "text": "to be or not to be"}, {"id": "x", "text": "question of the day"}]
-            )
+            store.add([{"id": "hamlet", "text": "to be or not to be"}, {"id": "x", "text": "question of the day"}])
         )
         assert ids(asyncio.run(store.search("to be or not to be", k=5))) == ["hamlet"]
         assert ids(asyncio.run(store.search("to be the question", k=5))) == ["x"]
@@ -176,9 +171,7 @@ def test_unchanged_documents_are_not_embedded_again(tmp_path: Path) -> None:
         assert {hit.id: hit.score for hit in best}["d00"] == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize(
-    "content", [b"this is no database, only text " * 200, b"SQLite format 3\0" + b"\xff" * 5000]
-)
+@pytest.mark.parametrize("content", [b"this is no database, only text " * 200, b"SQLite format 3\0" + b"\xff" * 5000])
 def test_a_file_that_is_no_database_is_refused_with_the_next_step(tmp_path: Path, content: bytes) -> None:
     """Nothing is overwritten; the message says what to do."""
     path = tmp_path / "notes.db"
@@ -248,21 +241,14 @@ def test_read_only_reads_and_refuses_writes(tmp_path: Path) -> None:
 def test_a_reader_sees_each_commit_of_a_writer(tmp_path: Path) -> None:
     """Another connection's adds, updates and deletes show up in the next search, in words and vectors."""
     path = tmp_path / "a.db"
-    with (
-        opened(path, embedder=HashingEmbedder()) as writer,
-        opened(path, embedder=HashingEmbedder()) as reader,
-    ):
+    with opened(path, embedder=HashingEmbedder()) as writer, opened(path, embedder=HashingEmbedder()) as reader:
         for step in range(12):
             asyncio.run(writer.add([{"id": f"n{step}", "text": f"unique{step} bamboo"}]))
             if step % 3 == 2:
                 asyncio.run(writer.delete([f"n{step - 1}"]))
                 asyncio.run(writer.add([{"id": f"n{step - 2}", "text": f"changed{step} bamboo"}]))
             for query in (f"unique{step}", f"changed{step}", "bamboo"):
-                for mine, theirs in (
-                    (reader.text, writer.text),
-                    (reader.vectors, writer.vectors),
-                    (reader, writer),
-                ):
+                for mine, theirs in ((reader.text, writer.text), (reader.vectors, writer.vectors), (reader, writer)):
                     assert asyncio.run(mine.search(query, k=20)) == [*asyncio.run(theirs.search(query, k=20))]
         with opened(path, embedder=HashingEmbedder()) as fresh:
             assert asyncio.run(fresh.search("bamboo", k=20)) == asyncio.run(reader.search("bamboo", k=20))
@@ -347,10 +333,7 @@ def test_two_processes_give_byte_identical_rankings(tmp_path: Path) -> None:
         ]
         from resift.types import to_json
 
-        here = [
-            [hit.to_dict() for hit in asyncio.run(store.search(q, k=30))]
-            for q in ("w1 w2", "w3", "w16 w0 w5")
-        ]
+        here = [[hit.to_dict() for hit in asyncio.run(store.search(q, k=30))] for q in ("w1 w2", "w3", "w16 w0 w5")]
     assert runs[0] == runs[1] == (to_json(here) + "\n").encode()
 
 

@@ -153,12 +153,9 @@ async def test_every_way_of_writing_keeps_the_checksums(tmp_path: Path) -> None:
     store = SQLiteStore(tmp_path / "a.db", embedder=HashingEmbedder(), create=True)
     for start in range(0, 1200, 60):
         await store.add(
-            {"id": f"d{n}", "text": f"w{n % 97} v{n}", "metadata": {"n": n % 5}}
-            for n in range(start, start + 60)
+            {"id": f"d{n}", "text": f"w{n % 97} v{n}", "metadata": {"n": n % 5}} for n in range(start, start + 60)
         )
-    await store.add(
-        {"id": f"d{n}", "text": f"u{n}", "metadata": {"n": 7, "m": 1.5}} for n in range(0, 300, 3)
-    )
+    await store.add({"id": f"d{n}", "text": f"u{n}", "metadata": {"n": 7, "m": 1.5}} for n in range(0, 300, 3))
     await store.delete([f"d{n}" for n in range(950)])
     await store.mark_sources({"a.md": "1"})
     assert await store.verify() == []

@@ -47,9 +47,7 @@ def test_postgres_reads_json_paths_padded_text_and_indexes_of_its_distance() -> 
     assert hit.text == "line: Travel costs\n\ncode: ab"
     assert search(tables.PostgresTable(dsn(), name, **fields), where={"about.n": 1}) == []
     for distance, is_approximate in (("cosine", False), ("l2", True)):
-        store = tables.PostgresTable(
-            dsn(), name, **fields, embedder=EMBEDDER, mode="vector", distance=distance
-        )
+        store = tables.PostgresTable(dsn(), name, **fields, embedder=EMBEDDER, mode="vector", distance=distance)
         assert asyncio.run(store._has_vector_index()) is is_approximate
         assert search(store, "Lunch")[0].id == "1"
     with pytest.raises(InputError, match=f"{name}_m"):
@@ -78,9 +76,7 @@ def test_filters_reach_into_nested_values(tmp_path: Path) -> None:
         connection.execute("INSERT INTO docs VALUES (1, 'travel', {'name': 'Ann', 'born': 1980})")
         connection.execute("INSERT INTO docs VALUES (2, 'travel', NULL)")
     for where in ({"author.name": "Ann"}, {"author.born": {"<": 1990}}):
-        assert [hit.id for hit in search(tables.DuckDBTable(tmp_path / "a.duckdb", "docs"), where=where)] == [
-            "1"
-        ]
+        assert [hit.id for hit in search(tables.DuckDBTable(tmp_path / "a.duckdb", "docs"), where=where)] == ["1"]
     with pytest.raises(InputError, match="writer"):
         search(tables.DuckDBTable(tmp_path / "a.duckdb", "docs"), where={"writer.name": "Ann"})
 
@@ -115,8 +111,6 @@ def test_lancedb_reads_dictionary_columns_and_scores_inner_products(tmp_path: Pa
     texts = arrow.array(["travel", "lunch"]).dictionary_encode()
     table = arrow.table({"id": ["a", "b"], "text": texts, "vector": vectors})
     lancedb.connect(tmp_path).create_table("docs", table)
-    assert [hit.id for hit in search(tables.LanceDBTable(tmp_path, "docs"), where={"text": "travel"})] == [
-        "a"
-    ]
+    assert [hit.id for hit in search(tables.LanceDBTable(tmp_path, "docs"), where={"text": "travel"})] == ["a"]
     store = tables.LanceDBTable(tmp_path, "docs", embedder=EMBEDDER, mode="vector", distance="inner-product")
     assert [round(hit.score, 3) for hit in search(store)] == [1.0, 0.0]

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -110,11 +112,7 @@ def test_hostile_values_are_only_values(table: Opened) -> None:
 
     async def run() -> None:
         for text in HOSTILE[::6]:
-            for query, where in (
-                (text, None),
-                ("travel", {"topic": text}),
-                ("travel", {"topic": {">": text}}),
-            ):
+            for query, where in ((text, None), ("travel", {"topic": text}), ("travel", {"topic": {">": text}})):
                 hits = await store.search(query, k=3, where=where)
                 assert len(hits) <= 3
             for where in ({text: 1}, {"topic": {"!=": text}}, {"headline": f"{text}*"}):
@@ -205,6 +203,41 @@ def test_a_search_is_stopped_in_the_engine_when_its_caller_gives_up(tmp_path: Pa
 
     with SYSTEMS["sqlite"](tmp_path) as table:
         assert asyncio.run(asyncio.wait_for(run(table.make(fields=FIELDS)), 20)) == 1.0
+
+
+@pytest.mark.parametrize("kind", ["table", "unknown table", "statement", "refused statement"])
+def test_sqlite_connections_are_closed_with_the_store_even_if_nobody_closes_it(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("sqlalchemy")
+    from resift.stores.tables import SQLiteTable, SQLStatement
+
+    opened: list[sqlite3.Connection] = []
+    connect = sqlite3.connect
+
+    def record(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        opened.append(connect(*arguments, **options))
+        return opened[-1]
+
+    with SYSTEMS["sqlite"](tmp_path):
+        monkeypatch.setattr(sqlite3, "connect", record)
+        monkeypatch.setattr(sqlite3.dbapi2, "connect", record)
+        path, column = tmp_path / "library.db", "bodi" if "refused" in kind else "body"
+        statement = f"SELECT nr AS id, {column} FROM articles WHERE instr(body, :query) > 0"
+        try:
+            if "statement" in kind:
+                store = SQLStatement(f"sqlite:///{path}", statement, fields=["body"])
+            else:
+                store = SQLiteTable(path, "articels" if "unknown" in kind else "articles", fields=FIELDS)
+            assert find(store)
+            del store
+        except ResiftError:
+            assert kind.startswith(("unknown", "refused"))
+    gc.collect()
+    assert opened
+    for connection in opened:
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            connection.execute("SELECT 1")
 
 
 def test_pipeline_files_use_tables_and_report_mistakes_by_line(tmp_path: Path) -> None:

@@ -17,9 +17,7 @@ from resift.stores.filters import Pattern, matches, parse_shell_filter
 from resift.stores.sqlite import SQLiteStore
 
 VALUES = st.one_of(
-    st.sampled_from(
-        [True, False, 0, 1, 1.0, -1, 2.5, 10**30, 2**63, -(2**63), "", "1", "a", "ab", "b*", "x?[y]"]
-    ),
+    st.sampled_from([True, False, 0, 1, 1.0, -1, 2.5, 10**30, 2**63, -(2**63), "", "1", "a", "ab", "b*", "x?[y]"]),
     st.sampled_from(["2024-01-01", "2024-01-01T12:00:00", "2024-01-02", "a" * 300, "a" * 299 + "b"]),
 )
 METADATA = VALUES | st.lists(VALUES, max_size=4)
@@ -29,9 +27,7 @@ TESTS = st.one_of(
     st.sampled_from(["a*", "*", "*b", "x?[*", "a" * 150 + "*b"]),
     st.lists(VALUES, max_size=2),
     st.dictionaries(st.sampled_from([">", ">=", "<", "<="]), OPERANDS, min_size=1, max_size=2),
-    st.dictionaries(
-        st.sampled_from(["=", "!="]), VALUES | st.lists(VALUES, max_size=2), min_size=1, max_size=2
-    ),
+    st.dictionaries(st.sampled_from(["=", "!="]), VALUES | st.lists(VALUES, max_size=2), min_size=1, max_size=2),
 )
 FILTERS = st.recursive(
     st.dictionaries(st.sampled_from("ab"), TESTS, max_size=2),
@@ -44,9 +40,7 @@ FILTERS = st.recursive(
     st.lists(st.dictionaries(st.sampled_from("ab"), METADATA), min_size=1, max_size=12),
     st.lists(FILTERS, min_size=5, max_size=15),
 )
-def test_sqlite_filters_as_the_reference_does(
-    rows: list[dict[str, Any]], wheres: list[dict[str, Any]]
-) -> None:
+def test_sqlite_filters_as_the_reference_does(rows: list[dict[str, Any]], wheres: list[dict[str, Any]]) -> None:
     """For any metadata and any filter the same documents pass."""
 
     async def body() -> None:
@@ -93,8 +87,7 @@ def test_what_is_typed_in_a_shell(typed: list[str], metadata: dict[str, Any], pa
 
 
 @pytest.mark.parametrize(
-    "typed",
-    ["", "topic", "=food", ">5", "price>true", "price>", "price<<3", "price>==3", "price<>3", "topic==food"],
+    "typed", ["", "topic", "=food", ">5", "price>true", "price>", "price<<3", "price>==3", "price<>3", "topic==food"]
 )
 def test_what_is_no_filter_is_refused(typed: str) -> None:
     """The message shows how to write one."""

@@ -46,9 +46,7 @@ FOUND = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("text", "query", "other"), [row[1:] for row in FOUND], ids=[row[0] for row in FOUND]
-)
+@pytest.mark.parametrize(("text", "query", "other"), [row[1:] for row in FOUND], ids=[row[0] for row in FOUND])
 def test_a_word_is_found_in_its_language(text, query, other):
     """The terms of the query stand among those of the text, and those of another word do not."""
     analysis = Analyzer().analyze(text)
@@ -108,14 +106,7 @@ def test_stop_words_are_dropped_unless_the_query_has_no_others():
     """English drops Lucene's list, other languages their own small words."""
     analyzer = Analyzer()
     assert analyzer.query_terms("the capital of France", languages=["english"]) == ["capit", "franc"]
-    assert analyzer.query_terms("to be or not to be", languages=["english"]) == [
-        "to",
-        "be",
-        "or",
-        "not",
-        "to",
-        "be",
-    ]
+    assert analyzer.query_terms("to be or not to be", languages=["english"]) == ["to", "be", "or", "not", "to", "be"]
     german = analyzer.query_terms("Wie ist die Hauptstadt von Frankreich?", languages=["german"])
     assert german == ["hauptstadt", "frankreich"]
 

@@ -25,10 +25,7 @@ def test_sentences_of_queries_may_start_in_lowercase():
     """People type queries without capitals; in documents a small letter goes on with the sentence."""
     text = "the printer is broken. who repairs it, e.g. on Sundays?"
     spans = sentence_spans(text, lowercase_starts=True)
-    assert [text[start:end] for start, end in spans] == [
-        "the printer is broken.",
-        "who repairs it, e.g. on Sundays?",
-    ]
+    assert [text[start:end] for start, end in spans] == ["the printer is broken.", "who repairs it, e.g. on Sundays?"]
     assert len(sentence_spans(text)) == 1
 
 
@@ -128,8 +125,4 @@ def test_narrow_lines_of_prose_are_joined():
     """A line of prose that starts in lowercase continues a sentence; lists of short items stay apart."""
     text = "Bees make honey\nin wax combs. They\nlive in hives."
     assert sentences(text) == ["Bees make honey in wax combs.", "They live in hives."]
-    assert sentences("fresh milk\neggs and bread\nplain soap") == [
-        "fresh milk",
-        "eggs and bread",
-        "plain soap",
-    ]
+    assert sentences("fresh milk\neggs and bread\nplain soap") == ["fresh milk", "eggs and bread", "plain soap"]

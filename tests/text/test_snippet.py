@@ -51,9 +51,7 @@ def test_a_sentence_that_is_too_long_is_cut_around_its_matches():
     assert found.text.endswith("filler …")
 
 
-@given(
-    st.text(alphabet="ab. 人口!\n", max_size=80), st.text(alphabet="ab 人口", max_size=8), st.integers(4, 60)
-)
+@given(st.text(alphabet="ab. 人口!\n", max_size=80), st.text(alphabet="ab 人口", max_size=8), st.integers(4, 60))
 def test_spans_hold_for_any_text(text, query, length):
     """Matches are in order, inside the line, without overlap; the line is from the text."""
     found = snippet(text, query, length=length)

@@ -91,10 +91,7 @@ def test_dashboard_and_scaling_use_metrics_that_exist():
     assert len(used) > 8
     assert used - names == set()
     scrape = yaml.safe_load((ROOT / "deploy/prometheus.yml").read_text(encoding="utf-8"))["scrape_configs"][0]
-    assert (scrape["metrics_path"], scrape["static_configs"][0]["targets"]) == (
-        "/metrics",
-        [f"resift:{PORT}"],
-    )
+    assert (scrape["metrics_path"], scrape["static_configs"][0]["targets"]) == ("/metrics", [f"resift:{PORT}"])
 
 
 def test_the_image_gets_everything_it_copies():

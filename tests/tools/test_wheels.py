@@ -49,8 +49,7 @@ def test_a_wheel_holds_its_library_and_lists_every_file(tmp_path, plain, name):
             assert (digest, int(size)) == (f"sha256={found}", len(files[path]))
     assert b"compiled" in files.values()
     assert all(
-        f"Tag: py3-none-{tag}" in files["resift-9.9.dist-info/WHEEL"].decode()
-        for tag in PLATFORMS[name].tag.split(".")
+        f"Tag: py3-none-{tag}" in files["resift-9.9.dist-info/WHEEL"].decode() for tag in PLATFORMS[name].tag.split(".")
     )
 
 

@@ -41,16 +41,6 @@ def forbidden_variable_message(variable: str, declared: Collection[str] = ()) ->
     )
 
 
-def expand_variables(text: str) -> str:
-    """Return the text with its `${VARIABLES}` replaced; all of them must be set."""
-    return REFERENCE.sub(lambda match: os.environ[match[1]], text)
-
-
-def unset_variables(text: str) -> list[str]:
-    """Return the variables in the text that are empty or not set."""
-    return [name for name in REFERENCE.findall(text) if not os.environ.get(name)]
-
-
 def is_allowed_key_file(file: Path, folder: Path) -> bool:
     """Whether a pipeline file in that folder may read a key from this file."""
     allowed = [Path(path) for path in os.environ.get(ALLOWED_KEY_FILES, "").split(os.pathsep) if path]

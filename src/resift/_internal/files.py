@@ -111,22 +111,22 @@ def cache_folder(use: Literal["models", "evaluation", "packs"]) -> Path:
 
     The folder may not exist yet.
     """
-    home = os.environ.get("RESIFT_HOME")
-    if home:
-        return _expand_user(home) / use
-    from platformdirs import user_cache_path
-
-    return _expand_user(str(user_cache_path("resift", appauthor=False))) / use
+    return _own_folder("cache") / use
 
 
 def config_folder() -> Path:
     """Return the folder of the user's settings, which may not exist yet; `RESIFT_HOME` moves it too."""
-    home = os.environ.get("RESIFT_HOME")
-    if home:
-        return _expand_user(home)
-    from platformdirs import user_config_path
+    return _own_folder("config")
 
-    return _expand_user(str(user_config_path("resift", appauthor=False)))
+
+def _own_folder(kind: Literal["cache", "config"]) -> Path:
+    home = os.environ.get("RESIFT_HOME")
+    if not home:
+        import platformdirs
+
+        find = platformdirs.user_cache_path if kind == "cache" else platformdirs.user_config_path
+        home = str(find("resift", appauthor=False))
+    return _expand_user(home)
 
 
 def hub_cache_folder() -> Path:

@@ -1,15 +1,9 @@
 """Public names of packages that are imported on first use (PEP 562).
 
-Two ways to export names, and when to use which:
-
-- **Plain imports and `__all__`** are the rule. Use them if importing the package's modules loads nothing but
-  the standard library and parts of Resift that its users need anyway (`text`, `explain`, `resilience`).
-- **`lazy_exports`** is for packages where one name must not load the modules of all others: `resift` itself
-  (`import resift` takes under 50 ms), and packages with one optional dependency per module such as `stores`,
-  `models`, `rerankers` and `integrations`. These write each name twice: type checkers and editors read the
-  imports under `if TYPE_CHECKING`, Python reads the table. tests/test_exports.py compares the two.
-
-A small package may have its code in `__init__.py`, as `telemetry` does.
+Plain imports and `__all__` are the rule. `lazy_exports` is for packages where one name must not load the modules
+of all others: `resift` itself (`import resift` takes under 50 ms), and packages with one optional dependency per
+module, such as `stores`, `models` and `rerankers`. These write each name twice: type checkers and editors read
+the imports under `if TYPE_CHECKING`, Python reads the table. tests/test_exports.py compares the two.
 """
 
 from __future__ import annotations

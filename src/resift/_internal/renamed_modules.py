@@ -13,111 +13,80 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import ModuleType
 
+# New module path: old module paths, all below `resift`.
+_TABLE = """
+ranking.fusion: fusion
+ranking.fusion.methods: fusion.entry
+telemetry: telemetry.metrics telemetry.tracing
+resilience: resilience.events
+ranking.gate: gate
+ranking.shape: shape shape.composing
+validation.options: options
+pipeline: retrieval
+ranking.blend: shape.blending shape.neighbours shape.shaped
+ranking.evidence: shape.evidence shape.first_stage
+ranking.guard: shape.guarding shape.precedence shape.recovery
+ranking.diversity: shape.diversity shape.folding shape.quotas
+ranking.calibration: shape.calibration shape.fitting shape.probabilities shape.shipped_calibrations
+pipeline.stages: retrieval.gating retrieval.shaping
+pipeline.fan_out: retrieval.over_fetch retrieval.store_ref retrieval.waiting
+pipeline.pipeline: retrieval.neighbours
+_internal.sync: sync
+external.candidates: candidates
+integrations.external_store: integrations.chroma integrations.elasticsearch
+integrations.haystack: integrations.haystack.embedders integrations.haystack.joiner
+integrations.haystack: integrations.haystack.ranker integrations.haystack.retriever
+integrations.mcp: integrations.mcp.http_app
+models.registry: models.allowlist models.model_files
+models.embedder: models.embedding models.model_options
+rerankers.late_interaction: models.token_vectors
+models.engine: models.usable_cores
+evaluation.readers: evaluation.beir evaluation.trec evaluation.text_files
+evaluation.runner: evaluation.work_file evaluation.code_digest evaluation.collection_index
+evaluation.runner: evaluation.differences evaluation.running
+evaluation.recording: evaluation.record_file evaluation.replay
+evaluation.evaluated_systems: evaluation.subjects
+agent.writers: agent.chat_writer agent.extractive
+stores.base: stores.documents stores.embedding stores.hybrid stores.read_ahead stores.workers
+stores.filters: stores.filtering stores.where_text
+stores.backend: stores.records stores.store_options
+stores.sqlite: stores.sqlite_options
+stores.sqlite.database: stores.sqlite_schema
+stores.sqlite.writer: stores.sqlite_write
+stores.lancedb: stores.lancedb_store
+stores.postgres: stores.postgres_store
+stores.qdrant: stores.qdrant_store
+stores.graph.ladybug: stores.ladybug_store
+stores.graph.cypher_guard: stores.cypher_guard
+rerankers.semantic_bm25: rerankers.bm25 rerankers.cosine
+rerankers.hosted.client: rerankers.hosted.chat
+rerankers.hosted.providers: rerankers.hosted.dialects
+rerankers.hosted.scorer: rerankers.hosted.factories rerankers.hosted.hosted_options
+rerankers.score_cache: rerankers.score_stores
+rerankers.cross_encoder: rerankers.shared_model
+agent.pack: agent.graph_reranker
+agent.multi_doc: agent.answers
+agent.answerability: agent.evidence
+agent.pack_build: agent.lighthouse_sample
+evaluation.measures: evaluation.significance
+config.sections: config.reference
+config.settings: config.reading
+ingest.indexing: ingest.opening
+ingest.sources: ingest.readers
+ingest.chunking: ingest.sections
+rerankers.rescore: rerankers.fusing rerankers.probability
+testing: testing.clock testing.contracts testing.fakes
+text.analysis: text.bm25 text.stemming
+batch.shards: batch.work
+text.tokenization: text.sentences
+server.server_options: server.options
+server.api_dialects: server.dialects
+evaluation.html_report: evaluation.report
+"""
 RENAMED = {
-    "resift.fusion": "resift.ranking.fusion",
-    "resift.fusion.entry": "resift.ranking.fusion.methods",
-    "resift.telemetry.metrics": "resift.telemetry",
-    "resift.telemetry.tracing": "resift.telemetry",
-    "resift.resilience.events": "resift.resilience",
-    "resift.gate": "resift.ranking.gate",
-    "resift.shape": "resift.ranking.shape",
-    "resift.options": "resift.validation.options",
-    "resift.retrieval": "resift.pipeline",
-    "resift.shape.blending": "resift.ranking.blend",
-    "resift.shape.neighbours": "resift.ranking.blend",
-    "resift.shape.shaped": "resift.ranking.blend",
-    "resift.shape.evidence": "resift.ranking.evidence",
-    "resift.shape.first_stage": "resift.ranking.evidence",
-    "resift.shape.guarding": "resift.ranking.guard",
-    "resift.shape.precedence": "resift.ranking.guard",
-    "resift.shape.recovery": "resift.ranking.guard",
-    "resift.shape.diversity": "resift.ranking.diversity",
-    "resift.shape.folding": "resift.ranking.diversity",
-    "resift.shape.quotas": "resift.ranking.diversity",
-    "resift.shape.calibration": "resift.ranking.calibration",
-    "resift.shape.fitting": "resift.ranking.calibration",
-    "resift.shape.probabilities": "resift.ranking.calibration",
-    "resift.shape.shipped_calibrations": "resift.ranking.calibration",
-    "resift.shape.composing": "resift.ranking.shape",
-    "resift.retrieval.gating": "resift.pipeline.stages",
-    "resift.retrieval.shaping": "resift.pipeline.stages",
-    "resift.retrieval.over_fetch": "resift.pipeline.fan_out",
-    "resift.retrieval.store_ref": "resift.pipeline.fan_out",
-    "resift.retrieval.waiting": "resift.pipeline.fan_out",
-    "resift.retrieval.neighbours": "resift.pipeline.pipeline",
-    "resift.sync": "resift._internal.sync",
-    "resift.candidates": "resift.external.candidates",
-    "resift.integrations.chroma": "resift.integrations.external_store",
-    "resift.integrations.elasticsearch": "resift.integrations.external_store",
-    "resift.integrations.haystack.embedders": "resift.integrations.haystack",
-    "resift.integrations.haystack.joiner": "resift.integrations.haystack",
-    "resift.integrations.haystack.ranker": "resift.integrations.haystack",
-    "resift.integrations.haystack.retriever": "resift.integrations.haystack",
-    "resift.integrations.mcp.http_app": "resift.integrations.mcp",
-    "resift.models.allowlist": "resift.models.registry",
-    "resift.models.embedding": "resift.models.embedder",
-    "resift.models.model_files": "resift.models.registry",
-    "resift.models.model_options": "resift.models.embedder",
-    "resift.models.token_vectors": "resift.rerankers.late_interaction",
-    "resift.models.usable_cores": "resift.models.engine",
-    "resift.evaluation.beir": "resift.evaluation.readers",
-    "resift.evaluation.trec": "resift.evaluation.readers",
-    "resift.evaluation.text_files": "resift.evaluation.readers",
-    "resift.evaluation.work_file": "resift.evaluation.runner",
-    "resift.evaluation.code_digest": "resift.evaluation.runner",
-    "resift.evaluation.collection_index": "resift.evaluation.runner",
-    "resift.evaluation.record_file": "resift.evaluation.recording",
-    "resift.evaluation.subjects": "resift.evaluation.evaluated_systems",
-    "resift.agent.chat_writer": "resift.agent.writers",
-    "resift.agent.extractive": "resift.agent.writers",
-    "resift.stores.documents": "resift.stores.base",
-    "resift.stores.embedding": "resift.stores.base",
-    "resift.stores.hybrid": "resift.stores.base",
-    "resift.stores.read_ahead": "resift.stores.base",
-    "resift.stores.workers": "resift.stores.base",
-    "resift.stores.filtering": "resift.stores.filters",
-    "resift.stores.where_text": "resift.stores.filters",
-    "resift.stores.records": "resift.stores.engine_store",
-    "resift.stores.store_options": "resift.stores.backend",
-    "resift.stores.sqlite_options": "resift.stores.sqlite",
-    "resift.stores.sqlite_schema": "resift.stores.sqlite.tables",
-    "resift.stores.sqlite_write": "resift.stores.sqlite.writer",
-    "resift.stores.lancedb_store": "resift.stores.lancedb",
-    "resift.stores.postgres_store": "resift.stores.postgres",
-    "resift.stores.qdrant_store": "resift.stores.qdrant",
-    "resift.stores.ladybug_store": "resift.stores.graph.ladybug",
-    "resift.stores.cypher_guard": "resift.stores.graph.cypher_guard",
-    "resift.rerankers.bm25": "resift.rerankers.semantic_bm25",
-    "resift.rerankers.cosine": "resift.rerankers.semantic_bm25",
-    "resift.rerankers.hosted.chat": "resift.rerankers.hosted.client",
-    "resift.rerankers.hosted.dialects": "resift.rerankers.hosted.providers",
-    "resift.rerankers.hosted.factories": "resift.rerankers.hosted.scorer",
-    "resift.rerankers.hosted.hosted_options": "resift.rerankers.hosted.scorer",
-    "resift.rerankers.score_stores": "resift.rerankers.score_cache",
-    "resift.rerankers.shared_model": "resift.rerankers.cross_encoder",
-    "resift.agent.answers": "resift.agent.multi_doc",
-    "resift.agent.evidence": "resift.agent.answerability",
-    "resift.agent.lighthouse_sample": "resift.agent.pack_build",
-    "resift.evaluation.significance": "resift.evaluation.measures",
-    "resift.evaluation.running": "resift.evaluation.runner",
-    "resift.config.reference": "resift.config.sections",
-    "resift.config.reading": "resift.config.settings",
-    "resift.ingest.opening": "resift.ingest.indexing",
-    "resift.ingest.readers": "resift.ingest.sources",
-    "resift.ingest.sections": "resift.ingest.chunking",
-    "resift.rerankers.fusing": "resift.rerankers.rescore",
-    "resift.testing.clock": "resift.testing",
-    "resift.testing.contracts": "resift.testing",
-    "resift.testing.fakes": "resift.testing",
-    "resift.text.bm25": "resift.text.analysis",
-    "resift.text.stemming": "resift.text.analysis",
-    "resift.batch.work": "resift.batch.shards",
-    "resift.text.sentences": "resift.text.tokenization",
-    "resift.rerankers.probability": "resift.rerankers.rescore",
-    "resift.evaluation.replay": "resift.evaluation.recording",
-    "resift.server.options": "resift.server.server_options",
-    "resift.server.dialects": "resift.server.api_dialects",
-    "resift.evaluation.report": "resift.evaluation.html_report",
+    f"resift.{old}": f"resift.{new}"
+    for new, olds in (row.split(":") for row in _TABLE.strip().split("\n"))
+    for old in olds.split()
 }
 """Old module path -> new module path. The longest entry that is a prefix of an import decides."""
 
@@ -163,9 +132,7 @@ class _RenamedModules:
                 return None
         new = RENAMED[prefix] + rest
         warnings.warn(
-            f"The module {fullname} is now {new}; the old path goes with Resift 0.4.",
-            DeprecationWarning,
-            stacklevel=2,
+            f"The module {fullname} is now {new}; the old path goes with Resift 0.4.", DeprecationWarning, stacklevel=2
         )
         return ModuleSpec(fullname, _Alias(new))  # type: ignore[arg-type]  # a loader by its two methods
 

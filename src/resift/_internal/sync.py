@@ -58,9 +58,7 @@ def run_sync(coroutine: Coroutine[object, object, T]) -> T:
         raise
 
 
-def sync_method(
-    function: Callable[P, Coroutine[object, object, T]], name: str | None = None
-) -> Callable[P, T]:
+def sync_method(function: Callable[P, Coroutine[object, object, T]], name: str | None = None) -> Callable[P, T]:
     """Return the synchronous version of an async function, such as `search` for `asearch`.
 
     It has the same signature and docstring.

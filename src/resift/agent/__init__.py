@@ -1,8 +1,7 @@
 """The knowledge-graph agent: answers questions from a pack, with sources.
 
 articles.py     reads files into articles and resolves the links between them
-pack_build.py   builds a pack from articles; pack.py reads it and has all statements
-graph_reranker.py   graph expansion and centrality
+pack_build.py   builds a pack from articles; pack.py reads it, follows its links and computes centrality
 answerability.py   whether a passage or sentence answers the question
 multi_doc.py    passages, citations, the synthesis of an answer and the answer as plain data
 writers.py      quoting sentences, and chat models
@@ -17,9 +16,9 @@ from resift._internal.lazy_exports import lazy_exports
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from resift.agent.graph_reranker import GraphReranker as GraphReranker
     from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent as KnowledgeGraphAgent
     from resift.agent.multi_doc import MultiDocSynthesizer as MultiDocSynthesizer
+    from resift.agent.pack import GraphReranker as GraphReranker
     from resift.agent.pack import Pack as Pack
     from resift.agent.pack_build import build_pack as build_pack
     from resift.agent.pack_build import sample_pack as sample_pack
@@ -28,10 +27,9 @@ else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         """
-        graph_reranker: GraphReranker
         knowledge_graph_agent: KnowledgeGraphAgent
         multi_doc: MultiDocSynthesizer
-        pack: Pack
+        pack: GraphReranker Pack
         pack_build: build_pack sample_pack
         writers: ChatWriter
         """,

@@ -15,8 +15,7 @@ from functools import lru_cache
 from operator import mul
 from typing import NamedTuple
 
-from resift.agent.graph_reranker import scores_by_kind
-from resift.agent.pack import Pack
+from resift.agent.pack import Pack, scores_by_kind
 from resift.text import Analyzer, words
 from resift.text.analysis import plural_variants
 from resift.types import Ranking, StageKind
@@ -94,18 +93,10 @@ _ANSWER_TYPES = (
     ("price", r"\bwhat\b.*\b(?:costs?|price|fee|charge|salary|fine)\b", r"[$€£¥]|\bfree\b|" + _NUMERAL),
     ("age", r"\bhow old\b", r"\d|\b(?:age|aged|years?|born|centur)"),
     ("length", r"\bhow (?:tall|high|deep|wide|thick)\b|\bhow far " + _DISTANCE, _LENGTH + r"|\d ?m\b"),
-    (
-        "weight",
-        r"\bhow (?:heavy|much\b.*\bweigh)",
-        r"\b(?:kg|g|kilo|grams?|tons?|tonnes?|pounds?|ounces?|lb)",
-    ),
+    ("weight", r"\bhow (?:heavy|much\b.*\bweigh)", r"\b(?:kg|g|kilo|grams?|tons?|tonnes?|pounds?|ounces?|lb)"),
     ("volume", r"\bhow loud\b", r"\b(?:decibel|db|loud|quiet|silent|noise)"),
     ("length", r"\bhow long (?:is|are|was|were)\b.*" + _LONG_OBJECTS, _LENGTH),
-    (
-        "time",
-        r"\bhow (?:long|soon|quickly|often|frequently)\b",
-        "|".join((_DURATION, _LENGTH, _DATE, r"\btimes?\b")),
-    ),
+    ("time", r"\bhow (?:long|soon|quickly|often|frequently)\b", "|".join((_DURATION, _LENGTH, _DATE, r"\btimes?\b"))),
     ("number", r"\bhow (?:many|much|large|big|small|fast|hot|cold|warm|close)\b", _NUMERAL),
     (
         "number",
@@ -143,9 +134,7 @@ def find_names(question: str) -> list[str]:
 def missing_names(names: list[str], vocabulary: set[str] | frozenset[str]) -> list[str]:
     """Return the names that share no word with the vocabulary."""
     return [
-        name
-        for name in names
-        if not any(form in vocabulary for word in words(name) for form in plural_variants(word))
+        name for name in names if not any(form in vocabulary for word in words(name) for form in plural_variants(word))
     ]
 
 
@@ -289,9 +278,7 @@ class Evidence:
         """Whether there is a passage to answer from: one certain scorer, or two that agree."""
         if self.logit is not None:
             supported = (
-                self.cosine is None
-                or self.cosine >= SUPPORTING_COSINE
-                or self.coverage >= SUPPORTING_COVERAGE
+                self.cosine is None or self.cosine >= SUPPORTING_COSINE or self.coverage >= SUPPORTING_COVERAGE
             ) and self.coverage >= MIN_COVERAGE
             return self.logit >= LOGITS[1] or (self.logit >= LOGITS[0] and supported)
         if self.cosine is None:

@@ -32,9 +32,7 @@ _FENCED = re.compile(r"^ {0,3}(```|~~~).*?^ {0,3}\1", re.MULTILINE | re.DOTALL)
 _WIKI_HEADING = re.compile(r"^(={2,6})(?!=)([^=\n]{1,300})\1[ \t]{0,20}$", re.MULTILINE)
 _WIKI_LINK = re.compile(r"\[\[([^\[\]|\n]{1,300})(?:\|([^\[\]\n]{0,300}))?\]\]")
 _IMAGE = re.compile(r"!\[[^\[\]\n]{0,500}\]\([^()\n]{0,2000}\)")
-_INLINE_LINK = re.compile(
-    r"\[([^\[\]\n]{1,500})\]\(\s*<?([^()<>\s]{1,2000})>?(?:\s+\"[^\"\n]{0,300}\")?\s*\)"
-)
+_INLINE_LINK = re.compile(r"\[([^\[\]\n]{1,500})\]\(\s*<?([^()<>\s]{1,2000})>?(?:\s+\"[^\"\n]{0,300}\")?\s*\)")
 _FILE_SUFFIX = re.compile(r"\.(?:md|markdown|html?|xhtml|txt)$", re.IGNORECASE)
 _BOILERPLATE_TAGS = ["nav", "footer", "aside", "script", "style", "template"]
 
@@ -68,9 +66,7 @@ def find_sources(source: Path, *, target: Path) -> tuple[Path, FoundFiles]:
     files = find_files([source], index=target)
     if not files.files:
         reasons = ", ".join(dict.fromkeys(skipped.reason for skipped in files.skipped))
-        raise DataFormatError(
-            f"No file here can be read{f' ({reasons})' if reasons else ''}.", file=str(source)
-        )
+        raise DataFormatError(f"No file here can be read{f' ({reasons})' if reasons else ''}.", file=str(source))
     return (source if source.is_dir() else source.parent), files
 
 

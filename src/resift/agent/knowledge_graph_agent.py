@@ -7,22 +7,24 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Self
 
 from resift._internal.arrays import Array, np
 from resift._internal.sync import run_sync, sync_method
 from resift.agent.answerability import VECTORS, WORDS, AbsentNames, find_absent_names
-from resift.agent.graph_reranker import (
+from resift.agent.multi_doc import MultiDocSynthesizer, Writer, answer_from_ranking, clean_question, not_found
+from resift.agent.pack import (
     MAX_NODES,
+    WIKIGR,
     GraphReranker,
     Neighborhood,
+    Pack,
+    SectionRow,
     article_id,
     check_bounds,
     expand,
 )
-from resift.agent.graph_reranker import STAGE as CENTRALITY
-from resift.agent.multi_doc import MultiDocSynthesizer, Writer, answer_from_ranking, clean_question, not_found
-from resift.agent.pack import WIKIGR, Pack, SectionRow
+from resift.agent.pack import STAGE as CENTRALITY
 from resift.agent.writers import ExtractiveWriter
 from resift.deadline import Deadline
 from resift.errors import InputError, ResiftError, StoreError, redact
@@ -51,22 +53,6 @@ if TYPE_CHECKING:
     from ladybug import Connection
 
 EXPANSION = "graph expansion"
-
-
-class AgentOptions(TypedDict, total=False):
-    """Options of the constructor, apart from the pack."""
-
-    use_enhancements: bool
-    enable_cross_encoder: bool
-    enable_reranker: bool
-    enable_multidoc: bool
-    max_results: int
-    embedder: Embedder | None
-    writer: Writer | None
-    graph_reranker: GraphReranker | None
-    hops: int
-    max_nodes: int
-    sink: Sink | None
 
 
 class KnowledgeGraphAgent:
@@ -111,13 +97,12 @@ class KnowledgeGraphAgent:
         self._embedder, self._no_embedder_reason = _find_embedder(self.pack, embedder)
 
     @classmethod
-    def from_connection(cls, conn: Connection, **options: Unpack[AgentOptions]) -> Self:
+    def from_connection(cls, conn: Connection, **options: Any) -> Self:
         """Return an agent over an open Ladybug connection, always without a cross-encoder.
 
-        The caller closes the connection.
+        The caller closes the connection. `options` are those of the constructor.
         """
-        options["enable_cross_encoder"] = False
-        return cls(Pack(conn), **options)
+        return cls(Pack(conn), **{**options, "enable_cross_encoder": False})
 
     def __enter__(self) -> Self:
         return self
@@ -134,9 +119,7 @@ class KnowledgeGraphAgent:
         """Parts of a WikiGR database that the agent does not use, each with the reason."""
         return self.pack.unmapped
 
-    async def aquery(
-        self, question: str, *, deadline_s: float | None = None, explain: bool = False
-    ) -> JsonObject:
+    async def aquery(self, question: str, *, deadline_s: float | None = None, explain: bool = False) -> JsonObject:
         """Answer a question: answer, sources, confidence, degraded, reason, extractive and more.
 
         Each [n] in the answer is the number of a source. If the pack has no answer, `found` is False and
@@ -228,9 +211,7 @@ class KnowledgeGraphAgent:
         )
         return _add_reason(replace(ranking, failures=failures), reason)
 
-    async def _search_first_stage(
-        self, question: str, k: int, deadline: Deadline
-    ) -> tuple[list[Hit], dict[str, str]]:
+    async def _search_first_stage(self, question: str, k: int, deadline: Deadline) -> tuple[list[Hit], dict[str, str]]:
         """Search by vectors or, if the embedder is missing or fails, by words."""
         reason = self._no_embedder_reason
         if not reason:
@@ -277,9 +258,7 @@ class KnowledgeGraphAgent:
             return ranking
         if self.cross_encoder is None:
             return _apply_order(ranking, _merge_by_score(ranking.hits, extra), *extra.records)
-        rescored = await rescore(
-            self.cross_encoder, question, extra, k=len(extra), deadline=deadline, sink=self._sink
-        )
+        rescored = await rescore(self.cross_encoder, question, extra, k=len(extra), deadline=deadline, sink=self._sink)
         scores = list(zip(rescored.hits, rescored.scores(), strict=True))
         scored = [hit for hit, score in scores if score is not None]
         unscored = [hit for hit, score in scores if score is None]
@@ -287,16 +266,12 @@ class KnowledgeGraphAgent:
         wider = _apply_order(ranking, merged, *rescored.trace)
         return replace(wider, cut=(*wider.cut, *unscored))
 
-    def _search_linked_articles(
-        self, question: str, neighborhood: Neighborhood, known: Collection[str]
-    ) -> FusedHits:
+    def _search_linked_articles(self, question: str, neighborhood: Neighborhood, known: Collection[str]) -> FusedHits:
         """Return the best section of each linked article by cosine, at most max_results of them."""
         hops = {article: distance for article, distance in neighborhood.distance.items() if distance > 0}
         query = self._embed_question(question)
         vectors = self.pack.vectors()
-        rows = [
-            i for i, article in enumerate(vectors.articles) if article in hops and vectors.ids[i] not in known
-        ]
+        rows = [i for i, article in enumerate(vectors.articles) if article in hops and vectors.ids[i] not in known]
         best: dict[str, tuple[float, str]] = {}
         for i, score in zip(rows, (vectors.matrix[rows] @ query).tolist() if rows else [], strict=True):
             article = vectors.articles[i]

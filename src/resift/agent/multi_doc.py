@@ -11,8 +11,8 @@ from itertools import chain
 from typing import NamedTuple, Protocol
 
 from resift.agent.answerability import CROSS_ENCODER, AbsentNames, measure_evidence
-from resift.agent.graph_reranker import STAGE as CENTRALITY
-from resift.agent.graph_reranker import article_id
+from resift.agent.pack import STAGE as CENTRALITY
+from resift.agent.pack import article_id
 from resift.deadline import Deadline
 from resift.errors import InputError, ResiftError, redact
 from resift.text import words
@@ -107,12 +107,7 @@ class MultiDocSynthesizer:
     """
 
     def __init__(
-        self,
-        extractive: Writer,
-        *,
-        writer: Writer | None = None,
-        max_documents: int = 5,
-        per_document: int = 3,
+        self, extractive: Writer, *, writer: Writer | None = None, max_documents: int = 5, per_document: int = 3
     ) -> None:
         if max_documents < 1 or per_document < 1:
             raise InputError("max_documents and per_document must be 1 or more.")
@@ -149,9 +144,7 @@ class MultiDocSynthesizer:
         return Synthesis(answer, extractive=True, degraded=reason is not None, reason=reason)
 
     @staticmethod
-    async def _write(
-        writer: Writer, question: str, passages: list[Passage], deadline: Deadline
-    ) -> WrittenAnswer:
+    async def _write(writer: Writer, question: str, passages: list[Passage], deadline: Deadline) -> WrittenAnswer:
         answer = await writer.write(question, passages, deadline=deadline)
         unknown = unknown_citations(answer.sentences, {passage.number for passage in passages})
         if unknown or any(not sentence.sources for sentence in answer.sentences):
@@ -184,9 +177,7 @@ def unknown_citations(cited: Sequence[Sentence], allowed: Collection[int]) -> li
 
 def is_unsupported(sentence: Sentence, passages: Iterable[Passage], question: str) -> bool:
     """Return whether a sentence has a number, or only words, that its passages do not contain."""
-    texts = [
-        f"{passage.heading} {passage.text}" for passage in passages if passage.number in sentence.sources
-    ]
+    texts = [f"{passage.heading} {passage.text}" for passage in passages if passage.number in sentence.sources]
     numbers = {_normalize_number(number) for number in _NUMBER.findall(" ".join([*texts, question]))}
     if any(_normalize_number(number) not in numbers for number in _NUMBER.findall(sentence.text)):
         return True
@@ -208,12 +199,17 @@ NOT_FOUND = "Not found: nothing here answers the question."
 
 
 def clean_question(question: str) -> tuple[str, list[str]]:
-    """Return the question as one printable line of limited length, and notes about changes."""
+    """Return the question as one printable line of limited length ("" without a letter or digit), and notes."""
     check_text(question, "The question")
-    printable = "".join(char if char.isprintable() else " " for char in question[: MAX_QUESTION_CHARS * 2])
-    cleaned = " ".join(printable.split())[:MAX_QUESTION_CHARS]
+    cleaned = one_line(question[: MAX_QUESTION_CHARS * 2])[:MAX_QUESTION_CHARS]
     note = f"only the first {MAX_QUESTION_CHARS} characters of the question were read"
+    cleaned = cleaned if any(map(str.isalnum, cleaned)) else ""
     return cleaned, [note] if len(question) > MAX_QUESTION_CHARS else []
+
+
+def one_line(text: str) -> str:
+    """Return the text on one line, without control characters."""
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
 async def answer_from_ranking(
@@ -256,9 +252,7 @@ async def answer_from_ranking(
         "found": True,
         "confidence": round(confidence * (0.5 if absent.notes else 1.0), 3),
         "sources": [_describe_source(number, hit, cited) for number, hit in enumerate(ranking.hits, start=1)],
-        "sentences": [
-            {"text": sentence.text, "sources": list(sentence.sources)} for sentence in answer.sentences
-        ],
+        "sentences": [{"text": sentence.text, "sources": list(sentence.sources)} for sentence in answer.sentences],
     }
     return _add_details(data, ranking, [*all_notes, *answer.notes], synthesis, explain=explain)
 
@@ -302,8 +296,7 @@ def _describe_source(number: int, hit: Hit, cited: Mapping[int, Sequence[str]]) 
     one_line = " ".join(passage.text.split())
     # A quoted sentence is its own excerpt. For a written sentence, the best matching words are shown.
     excerpts = [
-        sentence if sentence in one_line else snippet(passage.text, sentence).text
-        for sentence in cited.get(number, [])
+        sentence if sentence in one_line else snippet(passage.text, sentence).text for sentence in cited.get(number, [])
     ]
     page = hit.metadata.get("page")
     return {

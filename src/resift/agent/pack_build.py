@@ -11,8 +11,7 @@ import contextlib
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -72,12 +71,12 @@ async def build_pack(
         from resift.models.embedder import Embedder as LocalEmbedder
 
         embedder = LocalEmbedder()
-    failed = [f"{skipped.path}: {skipped.reason}" for skipped in files.skipped if skipped.failed]
-    other = [(skipped.path, skipped.reason) for skipped in files.skipped if not skipped.failed]
-    not_read = [
-        f"{path.relative_to(root).as_posix() if path.is_relative_to(root) else path}: {reason}"
-        for path, reason in other
-    ]
+    failed, not_read = list[str](), list[str]()
+    for skipped in files.skipped:
+        path = skipped.path
+        inside = path.is_relative_to(root) and not skipped.failed
+        name = path.relative_to(root).as_posix() if inside else path
+        (failed if skipped.failed else not_read).append(f"{name}: {skipped.reason}")
     stream = read_articles(root, files.files, size=size, failed=failed.append, incomplete=not_read.append)
     unique: dict[str, Article] = {}
     async with contextlib.aclosing(stream):
@@ -94,67 +93,50 @@ async def build_pack(
     with _working_file(place, digest, dimension) as connection:
         finished = {str(row[0]) for row in fetch_rows(connection, schema.ARTICLE_IDS)}
         total = sum(len(article.passages) for article in articles)
-        build = _Build(connection, embedder, dimension, progress or (lambda *_: None), total, finished)
-        await build.add_articles(articles)
+        new = [article for article in articles if article.id not in finished]
+        done = total - sum(len(article.passages) for article in new)
+        report = progress or (lambda *_: None)
+        batch: list[Article] = []
+        for article in new:
+            batch.append(article)
+            if sum(len(waiting.passages) for waiting in batch) >= _BATCH or article is new[-1]:
+                async for embedded in _add_batch(connection, batch, embedder, dimension):
+                    done += embedded
+                    report(done, total)
+                batch = []
+        report(total, total)
         links = _write_links_and_meta(connection, articles, embedder_name(embedder), dimension)
     return BuildReport(len(articles), total, links, len(finished), tuple(failed), tuple(not_read))
 
 
-@dataclass
-class _Build:
-    """The state of a build: what is committed, and the articles of the next commit."""
-
-    connection: Connection
-    embedder: Embedder
-    dimension: int
-    progress: OnProgress
-    total: int
-    finished: set[str]
-    done: int = 0
-    batch: list[Article] = field(default_factory=list)
-
-    async def add_articles(self, articles: Sequence[Article]) -> None:
-        """Embed and commit all articles that are not in the pack yet."""
-        for article in articles:
-            if article.id in self.finished:
-                self.done += len(article.passages)
-                continue
-            self.batch.append(article)
-            if sum(len(waiting.passages) for waiting in self.batch) >= _BATCH:
-                await self._commit()
-        await self._commit()
-        self.progress(self.total, self.total)
-
-    async def _commit(self) -> None:
-        batch, self.batch = self.batch, []
-        if not batch:
-            return
-        rows: list[JsonObject] = [
-            {
-                "id": f"{article.id}#{position}",
-                "article": article.id,
-                "position": position,
-                "heading": passage.heading,
-                "text": passage.text,
-            }
-            for article in batch
-            for position, passage in enumerate(article.passages, start=1)
-        ]
-        for start in range(0, len(rows), _BATCH):
-            part = rows[start : start + _BATCH]
-            texts = [f"{row['heading']}\n{row['text']}" for row in part]
-            vectors = await embed_texts(self.embedder, texts, kind="document", store="pack")
-            for row, vector in zip(part, vectors, strict=True):
-                row["embedding"] = [float(value) for value in vector]
-            self.done += len(part)
-            self.progress(self.done, self.total)
-        heads = [{"id": article.id, "title": article.title, "source": article.source} for article in batch]
-        with _transaction(self.connection):
-            self.connection.execute(schema.ADD_ARTICLES, {"rows": _make_storable(heads)})
-            statement = schema.ADD_SECTIONS.format(dimension=self.dimension)
-            for start in range(0, len(rows), _BATCH):
-                part = rows[start : start + _BATCH]
-                self.connection.execute(statement, {"rows": _make_storable(part)})
+async def _add_batch(
+    connection: Connection, articles: Sequence[Article], embedder: Embedder, dimension: int
+) -> AsyncIterator[int]:
+    """Embed the sections, yielding the size of each step, and commit them with their articles."""
+    rows: list[JsonObject] = [
+        {
+            "id": f"{article.id}#{position}",
+            "article": article.id,
+            "position": position,
+            "heading": passage.heading,
+            "text": passage.text,
+        }
+        for article in articles
+        for position, passage in enumerate(article.passages, start=1)
+    ]
+    parts = [rows[start : start + _BATCH] for start in range(0, len(rows), _BATCH)]
+    for part in parts:
+        texts = [f"{row['heading']}\n{row['text']}" for row in part]
+        vectors = await embed_texts(embedder, texts, kind="document", store="pack")
+        for row, vector in zip(part, vectors, strict=True):
+            row["embedding"] = [float(value) for value in vector]
+        yield len(part)
+    heads = [{"id": article.id, "title": article.title, "source": article.source} for article in articles]
+    with _transaction(connection):
+        connection.execute(schema.ADD_ARTICLES, {"rows": _make_storable(heads)})
+        statement = schema.ADD_SECTIONS.format(dimension=dimension)
+        for part in parts:
+            connection.execute(statement, {"rows": _make_storable(part)})
 
 
 def _content_digest(articles: Sequence[Article], embedder: str, dimension: int) -> str:
@@ -213,9 +195,7 @@ def _remove_working_file(working: Path) -> None:
         working.with_name(working.name + suffix).unlink(missing_ok=True)
 
 
-def _write_links_and_meta(
-    connection: Connection, articles: Sequence[Article], embedder: str, dimension: int
-) -> int:
+def _write_links_and_meta(connection: Connection, articles: Sequence[Article], embedder: str, dimension: int) -> int:
     """Write the links between the articles, mark the pack as complete, and return the number of links."""
     resolver = LinkResolver()
     for article in articles:
@@ -253,9 +233,7 @@ def _transaction(connection: Connection) -> Iterator[None]:
 
 def _make_storable(rows: list[JsonObject]) -> list[JsonObject]:
     """Replace lone surrogates and NUL, which the engine cannot store."""
-    return [
-        {key: clean(value) if isinstance(value, str) else value for key, value in row.items()} for row in rows
-    ]
+    return [{key: clean(value) if isinstance(value, str) else value for key, value in row.items()} for row in rows]
 
 
 FOLDER = Path(__file__).parent / "sample"

@@ -24,6 +24,7 @@ from resift.agent.multi_doc import (
     Sentence,
     WrittenAnswer,
     is_unsupported,
+    one_line,
     parse_citations,
     unknown_citations,
 )
@@ -146,9 +147,7 @@ class ExtractiveWriter:
                 return scorer, scores, notes
         return WORDS, PoolBM25().scores(question, texts), notes
 
-    async def _score_by_model(
-        self, question: str, texts: list[str], deadline: Deadline
-    ) -> list[float] | None:
+    async def _score_by_model(self, question: str, texts: list[str], deadline: Deadline) -> list[float] | None:
         if self._scorer is None:
             return None
         hits = [Hit(str(i), text) for i, text in enumerate(texts)]
@@ -157,9 +156,7 @@ class ExtractiveWriter:
             return None
         return [float("-inf") if value is None else float(value) for value in values]
 
-    async def _score_headings(
-        self, question: str, headings: list[str], deadline: Deadline
-    ) -> dict[str, float]:
+    async def _score_headings(self, question: str, headings: list[str], deadline: Deadline) -> dict[str, float]:
         try:
             scores = await self._score_by_model(question, headings, deadline) if headings else None
         except Exception as exc:
@@ -168,9 +165,7 @@ class ExtractiveWriter:
         known = zip(headings, scores or [], strict=False)
         return {heading: score for heading, score in known if math.isfinite(score)}
 
-    async def _score_by_vectors(
-        self, question: str, texts: list[str], deadline: Deadline
-    ) -> list[float] | None:
+    async def _score_by_vectors(self, question: str, texts: list[str], deadline: Deadline) -> list[float] | None:
         if self._embedder is None or deadline.expired:
             return None
         async with asyncio.timeout(deadline.timeout_s):
@@ -202,12 +197,12 @@ class ChatWriter:
         if not self.budget.allows(len(passages), deadline, provider=self.name):
             raise DeadlineExceeded(f"Not enough time left to call {self.name}.")
         sources = "\n\n".join(
-            f"[{passage.number}] {_one_line(passage.heading)}\n{_one_line(passage.text)[:MAX_PASSAGE_CHARS]}"
+            f"[{passage.number}] {one_line(passage.heading)}\n{one_line(passage.text)[:MAX_PASSAGE_CHARS]}"
             for passage in passages
         )
         messages: list[Message] = [
             {"role": "system", "content": _RULES},
-            {"role": "user", "content": f"Passages:\n\n{sources}\n\nQuestion: {_one_line(question)}"},
+            {"role": "user", "content": f"Passages:\n\n{sources}\n\nQuestion: {one_line(question)}"},
         ]
         started = time.perf_counter()
         own_deadline = deadline.reserve(FALLBACK_S)
@@ -225,7 +220,7 @@ class ChatWriter:
         if unknown:
             raise self._bad_answer(f"cites [{unknown[0]}], but there is no such passage")
         supported = [
-            Sentence(_one_line(sentence.text), sentence.sources)
+            Sentence(one_line(sentence.text), sentence.sources)
             for sentence in written
             if sentence.sources and not is_unsupported(sentence, passages, question)
         ]
@@ -237,9 +232,3 @@ class ChatWriter:
 
     def _bad_answer(self, problem: str) -> ProviderBadAnswer:
         return ProviderBadAnswer(f"The answer of {self.name} {problem}.", provider=self.name, status=200)
-
-
-def _one_line(text: str) -> str:
-    """Return the text on one line, without control characters."""
-    printable = "".join(char if char.isprintable() else " " for char in text)
-    return " ".join(printable.split())

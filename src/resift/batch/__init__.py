@@ -1,4 +1,4 @@
-"""Batch jobs on Parquet and JSONL files: embed, index, rerank, evaluate, record. Each row exactly once."""
+"""Batch jobs on Parquet and JSONL files: embed, index, rerank, evaluate. Each row exactly once."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ if TYPE_CHECKING:
     from resift.batch.work_kinds import EmbedWork as EmbedWork
     from resift.batch.work_kinds import EvaluateWork as EvaluateWork
     from resift.batch.work_kinds import IndexWork as IndexWork
-    from resift.batch.work_kinds import RecordWork as RecordWork
     from resift.batch.work_kinds import RerankWork as RerankWork
-    from resift.batch.work_kinds import write_recording as write_recording
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         """
         job: BatchReport run_batch load_shards
-        work_kinds: EmbedWork IndexWork RerankWork EvaluateWork RecordWork write_recording
+        work_kinds: EmbedWork IndexWork RerankWork EvaluateWork
         shards: BatchWork
         """,
     )

@@ -44,9 +44,7 @@ class LocalEngine:
     def __init__(self, workers: int | None = None) -> None:
         self.workers = workers or usable_cores()
 
-    def run(
-        self, work: BatchWork, shards: Sequence[Shard], folder: Path, *, on_rows: OnRows
-    ) -> Iterator[ShardReport]:
+    def run(self, work: BatchWork, shards: Sequence[Shard], folder: Path, *, on_rows: OnRows) -> Iterator[ShardReport]:
         """Yield a report per shard when it is done. Raises if a shard fails as a whole."""
         check_readable_by_workers(shards)
         queue = deque(shards)
@@ -127,9 +125,7 @@ def _stop(workers: list[_Worker]) -> None:
             worker.process.join(5)
 
 
-def _run_worker(
-    pipe: Connection, work: BatchWork, folder: Path, threads: int, models: tuple[ModelFiles, ...]
-) -> None:
+def _run_worker(pipe: Connection, work: BatchWork, folder: Path, threads: int, models: tuple[ModelFiles, ...]) -> None:
     """Run shards until the pipe is closed. Sends None when ready, then numbers of rows, reports or errors."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and closes the pipe
     parent = multiprocessing.parent_process()
@@ -176,9 +172,7 @@ class RayEngine:
         self._requested_workers = workers
         self._owns_cluster = False
 
-    def run(
-        self, work: BatchWork, shards: Sequence[Shard], folder: Path, *, on_rows: OnRows
-    ) -> Iterator[ShardReport]:
+    def run(self, work: BatchWork, shards: Sequence[Shard], folder: Path, *, on_rows: OnRows) -> Iterator[ShardReport]:
         """Yield a report per shard when it is done. Raises if a shard fails as a whole."""
         check_readable_by_workers(shards)
         if not shards:

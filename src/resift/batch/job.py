@@ -55,9 +55,7 @@ class BatchEngine(Protocol):
     name: str
     workers: int
 
-    def run(
-        self, work: BatchWork, shards: Sequence[Shard], folder: Path, *, on_rows: OnRows
-    ) -> Iterator[ShardReport]:
+    def run(self, work: BatchWork, shards: Sequence[Shard], folder: Path, *, on_rows: OnRows) -> Iterator[ShardReport]:
         """Yield a report per shard. A shard that exists is skipped."""
         ...
 
@@ -137,7 +135,13 @@ def run_batch(
         check_plan(folder, plan)
         Attempts.job_started(folder)
         tally = _Tally(sum(file.rows for file in files), max_failed, folder, on_progress, started)
-        missing = tally.skip_finished(shards)
+        missing = []
+        for shard in shards:
+            report = load_report(shard, folder)
+            if report is None:
+                missing.append(shard)
+            else:
+                tally.add_shard(report)
         tally.report_progress()  # shows a progress bar while workers start
         for report in engine.run(work, missing, folder, on_rows=tally.add_rows):
             tally.add_shard(report)
@@ -175,17 +179,6 @@ class _Tally:
     skipped: int = 0
     failed: int = 0
 
-    def skip_finished(self, shards: Sequence[Shard]) -> list[Shard]:
-        """Count the shards of an earlier run, and return the remaining ones."""
-        missing = []
-        for shard in shards:
-            report = load_report(shard, self.folder)
-            if report is None:
-                missing.append(shard)
-            else:
-                self.add_shard(report)
-        return missing
-
     def add_rows(self, shard: str, rows: int) -> None:
         self.in_progress[shard] = rows
         self.report_progress()
@@ -203,26 +196,16 @@ class _Tally:
             raise ResiftError(f"{rows} failed, more than {self.max_failed}; stopped. See {where}.")
 
     def report_progress(self) -> None:
-        self.on_progress(
-            BatchProgress(
-                rows=self.rows + sum(self.in_progress.values()),
-                total=self.total,
-                failed=self.failed,
-                seconds=time.monotonic() - self.started_s,
-                skipped=self.skipped,
-            )
-        )
+        rows, seconds = self.rows + sum(self.in_progress.values()), time.monotonic() - self.started_s
+        self.on_progress(BatchProgress(rows, self.total, self.failed, seconds, self.skipped))
 
 
 def _merge_failures(folder: Path) -> None:
     """Write the failed rows of all shards, in order, to one file."""
     pq = require("pyarrow.parquet", extra="batch")
-    parts = sorted(folder.glob(f"{FAILED}-part-*.parquet"))
-    if not parts:
-        return
-    with atomic_parquet(folder / f"{FAILED}.parquet") as out:
-        for part in parts:
-            for batch in pq.read_table(part).to_batches():
+    if parts := sorted(folder.glob(f"{FAILED}-part-*.parquet")):
+        with atomic_parquet(folder / f"{FAILED}.parquet") as out:
+            for batch in (batch for part in parts for batch in pq.read_table(part).to_batches()):
                 out.write(batch)
 
 
@@ -364,14 +347,7 @@ def load_shards(
     shards = [source / shard["name"] for shard in manifest["shards"]]
     if not (receipts / MANIFEST).exists():  # else all of them are in the store
         check_duplicate_ids(shards)
-    return run_batch(
-        work,
-        shards,
-        receipts,
-        engine=engine,
-        workers=workers,
-        on_progress=on_progress,
-    )
+    return run_batch(work, shards, receipts, engine=engine, workers=workers, on_progress=on_progress)
 
 
 def open_store(file: str, model: str) -> Any:
@@ -390,9 +366,7 @@ def open_store(file: str, model: str) -> Any:
     if embedder is None or not callable(getattr(store, "add", None)):
         raise InputError(f"The store of {file} takes no vectors; give it `embedder: {model}`.")
     if embedder_name(embedder) != model:
-        raise InputError(
-            f"The store of {file} has vectors of {embedder_name(embedder)}; the shards, of {model}."
-        )
+        raise InputError(f"The store of {file} has vectors of {embedder_name(embedder)}; the shards, of {model}.")
     store.embedder = vectors
     return store
 
@@ -410,9 +384,7 @@ async def _prepare_store(work: LoadWork, receipts: Path) -> bool:
 
 
 async def _add_documents(store: Any, rows: Sequence[JsonObject]) -> None:
-    documents = [
-        {"id": row["id"], "text": row["text"], "metadata": json.loads(row["metadata"])} for row in rows
-    ]
+    documents = [{"id": row["id"], "text": row["text"], "metadata": json.loads(row["metadata"])} for row in rows]
     store.embedder.vectors = {row["text"]: row["vector"] for row in rows}
     for attempt in range(1, MAX_ATTEMPTS + 1):
         try:
@@ -431,7 +403,7 @@ def check_duplicate_ids(shards: Sequence[Path]) -> None:
     Takes 16 bytes per document: 160 MB for ten million.
     """
     np = require("numpy", extra="local")
-    pairs = ((_hash(id), _hash(content)) for shard in shards for id, content in _read_documents(shard))
+    pairs = ((_hash(id), _hash(content)) for id, content in _read_documents(shards))
     hashes = np.fromiter(pairs, dtype=[("id", "<u8"), ("content", "<u8")])
     hashes.sort(order=("id", "content"))
     same_id = hashes["id"][1:] == hashes["id"][:-1]
@@ -439,7 +411,7 @@ def check_duplicate_ids(shards: Sequence[Path]) -> None:
     duplicates = set(hashes["id"][1:][conflicts].tolist())
     if not duplicates:
         return
-    names = sorted({id for shard in shards for id, _ in _read_documents(shard) if _hash(id) in duplicates})
+    names = sorted({id for id, _ in _read_documents(shards) if _hash(id) in duplicates})
     shown = ", ".join(map(repr, names[:_MAX_SHOWN_IDS])) + (", …" if len(names) > _MAX_SHOWN_IDS else "")
     raise InputError(
         f"{len(names)} id{'s name' if len(names) > 1 else ' names'} several different documents, "
@@ -448,12 +420,12 @@ def check_duplicate_ids(shards: Sequence[Path]) -> None:
     )
 
 
-def _read_documents(shard: Path) -> Iterator[tuple[str, str]]:
+def _read_documents(shards: Sequence[Path]) -> Iterator[tuple[str, str]]:
     """Yield each row's id and content."""
-    with require("pyarrow.parquet", extra="batch").ParquetFile(shard) as file:
-        for batch in file.iter_batches(_BATCH_ROWS, columns=["id", "text", "metadata"]):
-            for row in batch.to_pylist():
-                yield row["id"], f"{row['text']}\0{row['metadata']}"
+    for shard in shards:
+        with require("pyarrow.parquet", extra="batch").ParquetFile(shard) as file:
+            for batch in file.iter_batches(_BATCH_ROWS, columns=["id", "text", "metadata"]):
+                yield from ((row["id"], f"{row['text']}\0{row['metadata']}") for row in batch.to_pylist())
 
 
 def _hash(text: str) -> int:

@@ -210,9 +210,7 @@ def _process(
         rows += batch.num_rows
 
 
-def _split_if_deadly(
-    batch: RecordBatch, attempts: Attempts, failures: list[FailedRow]
-) -> Iterator[RecordBatch]:
+def _split_if_deadly(batch: RecordBatch, attempts: Attempts, failures: list[FailedRow]) -> Iterator[RecordBatch]:
     """Yield the batch or, if workers died before, its rows one by one without those that killed them."""
     if not attempts.careful:
         yield batch

@@ -1,1 +1,13 @@
-"""..."""
+"""The command line: one module per command. `run` is the entry point of the `resift` script."""
+
+import os
+
+
+def run() -> int:
+    """Run the command of `sys.argv`; Ctrl-C while modules are imported also ends in one line."""
+    try:
+        from resift.cli.main import main
+    except KeyboardInterrupt:
+        os.write(2, b"resift: interrupted\n")
+        os._exit(130)
+    return main()

@@ -15,11 +15,7 @@ Scale = Literal["relevance", "probability", "raw"]
 _PATHS = ("FILE", "DIR", "FOLDER", "PATH", "PACK", "OUT", "LOG", "JSONL", "JSONL|CSV")
 """Values that are read as paths."""
 
-_COMPLETE_FILES = {
-    "bash": "_shtab_compgen_files",
-    "zsh": "_files",
-    "fish": "(__fish_complete_path (commandline -ct))",
-}
+_COMPLETE_FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "fish": "(__fish_complete_path (commandline -ct))"}
 
 
 class Option(NamedTuple):
@@ -129,9 +125,7 @@ port = _numeric(int, lambda value: 0 <= value <= 65535, "a port from 0 to 65535"
 price = _numeric(float, lambda value: 0 < value < math.inf, "an amount above 0, for example 0.08")
 number = _numeric(float, math.isfinite, "a number, for example 0.5")
 positive_seconds = _numeric(float, lambda value: 0 < value < math.inf, "seconds above 0, for example 0.5")
-non_negative_seconds = _numeric(
-    float, lambda value: 0 <= value < math.inf, "seconds of 0 or more, for example 2"
-)
+non_negative_seconds = _numeric(float, lambda value: 0 <= value < math.inf, "seconds of 0 or more, for example 2")
 
 JSON = Option("--json", "write the result as JSON")
 STORE_FILE = Option("--store FILE", "the index", default=Path("resift.db"))

@@ -128,11 +128,7 @@ def _ask_pack(args: argparse.Namespace, question: str) -> JsonObject:
         with Progress("building the sample pack") as progress:
             pack = run_sync(sample_pack(progress=progress.update))
     with KnowledgeGraphAgent(
-        pack,
-        enable_cross_encoder=args.cross_encoder,
-        max_results=args.max_results,
-        hops=args.hops,
-        writer=writer,
+        pack, enable_cross_encoder=args.cross_encoder, max_results=args.max_results, hops=args.hops, writer=writer
     ) as agent:
         return agent.query(question, deadline_s=args.deadline, explain=args.explain)
 
@@ -145,9 +141,7 @@ def _create_writer(args: argparse.Namespace) -> Writer | None:
     from resift.agent.writers import ChatWriter
     from resift.rerankers.hosted import ChatClient
 
-    client = ChatClient(
-        args.endpoint, args.model, api_key_env=args.api_key_env, allow_loopback=args.allow_loopback
-    )
+    client = ChatClient(args.endpoint, args.model, api_key_env=args.api_key_env, allow_loopback=args.allow_loopback)
     return ChatWriter(client)
 
 
@@ -201,8 +195,7 @@ def _build_pack(args: argparse.Namespace) -> int:
         return code
     resumed = f" ({report.resumed} articles from an earlier run)" if report.resumed else ""
     print_text(
-        f"{args.output} has {report.articles} articles, {report.sections} sections "
-        f"and {report.links} links{resumed}."
+        f"{args.output} has {report.articles} articles, {report.sections} sections and {report.links} links{resumed}."
     )
     if report.not_read:
         more = f" and {len(report.not_read) - MAX_LISTED} more" if len(report.not_read) > MAX_LISTED else ""

@@ -1,15 +1,22 @@
-"""`resift batch`: embed, index, rerank or search in bulk, resumable, on this machine or on Ray."""
+"""`resift batch`: embed, index, rerank or search in bulk; `resift report`: the cost of hosted calls."""
 
 from __future__ import annotations
 
 import argparse
+import ast
+import json
+import math
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from resift.cli.arguments import JSON, TEXT_KEYS, Command, Option, non_negative_int, positive_int, price
-from resift.cli.terminal import Progress, count, print_error, print_json, print_text, wrap
+from resift.cli.terminal import Progress, count, print_error, print_json, print_table, print_text, wrap
 from resift.errors import InputError, shell_path
+from resift.types import JsonObject, JsonValue
 
 if TYPE_CHECKING:
     from resift.batch.job import BatchEngine, BatchProgress, BatchReport, EngineName
@@ -25,7 +32,6 @@ run the same command again: it continues and writes the same bytes.
   embed    rows with text                   ->  vector
   index    rows with text (id, title, …)    ->  chunks with vectors; with --store also into an index
   eval     rows with query                  ->  results of --pipeline with their trace
-  record   rows with query, id (qrels)      ->  scores of --pipeline's stores and reranker, for: resift tune
 
 examples:
   resift batch rerank questions.parquet -o reranked/ --workers 2
@@ -35,7 +41,7 @@ examples:
   resift batch eval questions.jsonl -o answers/ --pipeline mine.yaml
 """,
     [
-        Option("kind", "what to do with each row", choices=("rerank", "embed", "index", "eval", "record")),
+        Option("kind", "what to do with each row", choices=("rerank", "embed", "index", "eval")),
         Option("inputs INPUT...", "Parquet or JSONL"),
         Option("-o --out OUT", "the folder to write", required=True),
         Option("--engine", "where to run", None, "local", ("local", "ray")),
@@ -47,11 +53,9 @@ examples:
         Option("-k K", "rerank, eval: keep the best K", positive_int),
         TEXT_KEYS,
         Option(
-            "--store FILE",
-            "index: load the chunks into this index, or into the store of this pipeline file (YAML)",
+            "--store FILE", "index: load the chunks into this index, or into the store of this pipeline file (YAML)"
         ),
-        Option("--pipeline FILE", "eval, record: the pipeline file"),
-        Option("--depth N", "record: rerank depth", positive_int, 20),
+        Option("--pipeline FILE", "eval: the pipeline file"),
         Option("--price P", "price of an hour, to estimate the cost", price),
         JSON._replace(help="write the summary as JSON"),
     ],
@@ -60,7 +64,6 @@ examples:
 
 def run_batch(args: argparse.Namespace) -> int:
     """Run the job; exit code 1 if some rows failed."""
-    from resift.batch import write_recording
     from resift.batch.job import load_shards
     from resift.batch.job import run_batch as run_job
 
@@ -80,15 +83,10 @@ def run_batch(args: argparse.Namespace) -> int:
     if args.store is not None:
         with show_progress("loading") as on_progress:
             loaded = load_shards(
-                args.out,
-                args.store,
-                engine=_choose_engine(args),
-                workers=args.workers,
-                on_progress=on_progress,
+                args.out, args.store, engine=_choose_engine(args), workers=args.workers, on_progress=on_progress
             )
-    recording = str(write_recording(args.out)) if args.kind == "record" else None
     print_summary = _print_data if args.json else _print_report
-    print_summary(args, report, loaded, recording)
+    print_summary(args, report, loaded)
     return 1 if report.failed or (loaded is not None and loaded.failed) else 0
 
 
@@ -123,16 +121,14 @@ def _choose_engine(args: argparse.Namespace) -> EngineName | BatchEngine:
 def _create_work(args: argparse.Namespace) -> BatchWork:
     from resift import batch
 
-    if args.text_key and args.kind in ("eval", "record"):
+    if args.text_key and args.kind == "eval":
         raise InputError("--text-key goes with: resift batch rerank, embed or index")
     if args.store is not None and args.kind != "index":
         raise InputError("--store goes with: resift batch index")
-    if args.kind in ("eval", "record"):
+    if args.kind == "eval":
         if not args.pipeline:
-            raise InputError(f"{args.kind} needs --pipeline FILE: the pipeline to run.")
+            raise InputError("eval needs --pipeline FILE: the pipeline to run.")
         pipeline = str(args.pipeline.absolute())  # workers may run in another folder
-        if args.kind == "record":
-            return batch.RecordWork(pipeline=pipeline, depth=args.depth)
         return batch.EvaluateWork(pipeline=pipeline, k=args.k or 100)
     options = {"text_keys": args.text_key or None, **({"model": args.model} if args.model else {})}
     if args.kind == "rerank":
@@ -140,9 +136,7 @@ def _create_work(args: argparse.Namespace) -> BatchWork:
     return batch.EmbedWork(**options) if args.kind == "embed" else batch.IndexWork(**options)
 
 
-def _print_data(
-    args: argparse.Namespace, report: BatchReport, loaded: BatchReport | None, recording: str | None
-) -> None:
+def _print_data(args: argparse.Namespace, report: BatchReport, loaded: BatchReport | None) -> None:
     hours = report.hours_per_million
     print_json(
         {
@@ -157,14 +151,11 @@ def _print_data(
             "hours_per_million": None if hours is None else round(hours, 4),
             "cost_per_million": None if hours is None or not args.price else round(hours * args.price, 4),
             "loaded": None if loaded is None else loaded.written,
-            "recording": recording,
         }
     )
 
 
-def _print_report(
-    args: argparse.Namespace, report: BatchReport, loaded: BatchReport | None, recording: str | None
-) -> None:
+def _print_report(args: argparse.Namespace, report: BatchReport, loaded: BatchReport | None) -> None:
     for name in report.empty:
         print_error(f"{name} has no rows")
     if report.failed:
@@ -184,5 +175,119 @@ def _print_report(
         is_pipeline = args.store.suffix.lower() in (".yaml", ".yml")
         command = "resift store optimize" if is_pipeline else "resift search … --store"
         print_text(f"Next: {command} {shell_path(args.store)}")
-    if recording is not None:
-        print_text(f"Next: resift tune {shell_path(recording)}")
+
+
+REPORT = Command(
+    """\
+LOG is a file of resift.events.JsonlSink (one JSON object per line), or a log with the lines of LogSink.
+Costs are computed when a call is made, by the price table of that version or by the prices of the pipeline.
+
+examples:
+  resift report cost events.jsonl
+  resift report cost events.jsonl --json
+""",
+    [
+        Option("what", "the report", choices=("cost",)),
+        Option("logs LOG...", "files with events"),
+        JSON._replace(help="write the rows and the total as JSON"),
+    ],
+)
+
+_BILLED, _SKIPPED = "provider_billed", "cross_encoder_skipped"
+_LINE = re.compile(rf"\b({_BILLED}|{_SKIPPED}) (.+)$")
+_PAIR = re.compile(r"(\w+)=('(?:[^'\\]|\\.)*'|[^\s]+)")
+
+_COUNTS = ("calls", "tokens", "search_units", "unpriced", "estimated", "unchecked")
+_NOTES = {
+    "unpriced": "calls have no known price and are not in the total",
+    "estimated": "calls reported no usage; theirs is an estimate",
+    "unchecked": "calls have a price that no page of the provider confirmed",
+}
+
+
+def run_report(args: argparse.Namespace) -> int:
+    """Add up the events and show a row per day, provider and model."""
+    rows, skipped = _add_up(event for path in args.logs for event in _read_events(path))
+    total = math.fsum(row["cost_usd"] for row in rows)
+    if args.json:
+        return print_json({"rows": rows, "total_usd": total, "skipped_for_cost": dict(sorted(skipped.items()))})
+    if not rows and not skipped:
+        files = ", ".join(map(str, args.logs))
+        raise InputError(f"No event {_BILLED!r} in {files}. Pass a file of JsonlSink or LogSink.")
+    if rows:
+        keys = ("provider", "model", "calls", "tokens", "search_units")
+        cells = [(row["day"] or "–", *(row[key] for key in keys), f"{row['cost_usd']:.4f}") for row in rows]
+        print_table(("day", *keys[:-1], "searches", "USD"), cells, stretch=2)
+        print_text(f"total: ${total:.4f}")
+    for name, meaning in _NOTES.items():
+        if calls := sum(row[name] for row in rows):
+            print_text(f"{calls} {meaning}")
+    for provider, calls in sorted(skipped.items()):
+        print_text(f"{provider}: skipped {calls} times because of a cost limit")
+    return 0
+
+
+def _add_up(events: Iterator[JsonObject]) -> tuple[list[JsonObject], Counter[str]]:
+    """Return a row per day, provider and model, and the skipped calls per provider."""
+    counts: dict[tuple[str, str, str], Counter[str]] = {}
+    costs: dict[tuple[str, str, str], list[float]] = {}
+    skipped: Counter[str] = Counter()
+    for event in events:
+        provider = str(event.get("provider", ""))
+        if event["event"] == _SKIPPED:
+            skipped[provider] += event.get("reason") == "cost"
+            continue
+        key = (str(event.get("time") or "")[:10], provider, str(event.get("model", "")))
+        cost = event.get("cost_usd")
+        counts.setdefault(key, Counter()).update(
+            calls=1,
+            tokens=int(_number(event.get("tokens"))),
+            search_units=int(_number(event.get("search_units"))),
+            unpriced=int(cost is None),
+            estimated=int(event.get("estimated") is True),
+            unchecked=int(cost is not None and event.get("price_checked") is False),
+        )
+        costs.setdefault(key, []).append(_number(cost))
+    rows = [
+        {
+            **dict(zip(("day", "provider", "model"), key, strict=True)),
+            **{name: counts[key][name] for name in _COUNTS},
+            "cost_usd": math.fsum(costs[key]),
+        }
+        for key in sorted(counts)
+    ]
+    return rows, +skipped
+
+
+def _number(value: JsonValue) -> float:
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0 else 0
+
+
+def _read_events(path: Path) -> Iterator[JsonObject]:
+    """Yield the events about cost in a file of JSON lines or of log lines; other lines are skipped."""
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            if _BILLED in line or _SKIPPED in line:
+                event = _parse_event(line)
+                if event.get("event") in (_BILLED, _SKIPPED):
+                    yield event
+
+
+def _parse_event(line: str) -> JsonObject:
+    """Return the event in a line; an empty one if the line has none or is cut off."""
+    if line.lstrip().startswith("{"):
+        try:
+            data = json.loads(line)
+        except (ValueError, RecursionError):
+            return {}
+        return data if isinstance(data, dict) else {}
+    match = _LINE.search(line.rstrip())
+    if match is None:
+        return {}
+    event: JsonObject = {"event": match[1]}
+    if stamp := re.match(r"\d{4}-\d{2}-\d{2}", line):
+        event["time"] = stamp[0]
+    for name, text in _PAIR.findall(match[2]):
+        with suppress(ValueError, SyntaxError):
+            event[name] = ast.literal_eval(text)
+    return event

@@ -72,11 +72,7 @@ def run_doctor(args: argparse.Namespace) -> int:
     """Run all checks and show the findings."""
     from resift._internal.sync import run_sync
 
-    findings = (
-        _check_all(args.extras, probe=args.models)
-        if args.store is None
-        else run_sync(check_store(args.store))
-    )
+    findings = _check_all(args.extras, probe=args.models) if args.store is None else run_sync(check_store(args.store))
     broken = [
         finding
         for finding in findings
@@ -165,39 +161,34 @@ def check_extra(extra: str, requirements: list[Requirement]) -> Finding:
 
 def check_models() -> list[Finding]:
     """Check the files of every built-in model against their pinned digests, without downloads."""
-    from resift.errors import ModelError
-    from resift.models.locate import resolve
-    from resift.models.registry import builtin_ids, builtin_spec
+    from resift.models.registry import builtin_ids
 
-    findings = []
-    for name in sorted(builtin_ids()):
-        spec = builtin_spec(name)
-        kind = spec.kind if spec else "model"
-        try:
-            files = resolve(name, download=False)
-            findings.append(Finding("model", name, "ok", f"{kind}, verified, from the {files.source}"))
-        except ModelError as exc:
-            absent = "has no files of" in str(exc)
-            message = f"{kind}, not on this machine" if absent else str(exc)
-            findings.append(Finding("model", name, "absent" if absent else "broken", message))
-    return findings
+    return [_check_model(name, "built in") for name in sorted(builtin_ids())]
 
 
 def check_pinned_models() -> list[Finding]:
     """Check the files of every model of the lock file, without downloads."""
-    from resift.errors import ModelError
-    from resift.models.locate import resolve
     from resift.models.registry import locked_ids
 
-    findings = []
-    for name in locked_ids():
-        try:
-            files = resolve(name, download=False)
-            message = f"{files.spec.kind}, {files.spec.precision}, verified, from the lock file"
-            findings.append(Finding("model", name, "ok", message))
-        except ModelError as exc:
-            findings.append(Finding("model", name, "broken", str(exc), f"resift models verify {name}"))
-    return findings
+    return [_check_model(name, "lock file") for name in locked_ids()]
+
+
+def _check_model(name: str, pinned: str) -> Finding:
+    from resift.errors import ModelError
+    from resift.models.locate import resolve
+    from resift.models.registry import find_spec
+
+    spec = find_spec(name)
+    try:
+        files = resolve(name, download=False)
+    except ModelError as exc:
+        if pinned == "lock file":
+            return Finding("model", name, "broken", str(exc), f"resift models verify {name}")
+        if "has no files of" in str(exc):
+            return Finding("model", name, "absent", f"{spec.kind}, not on this machine")
+        return Finding("model", name, "broken", str(exc))
+    kind, source = (spec.kind, files.source) if pinned == "built in" else (f"{spec.kind}, {spec.precision}", pinned)
+    return Finding("model", name, "ok", f"{kind}, verified, from the {source}")
 
 
 def probe_finding(finding: Finding) -> Finding:
@@ -287,9 +278,7 @@ async def check_store(path: Path) -> list[Finding]:
             message = f"version 1, {vectors}; to write to it: {upgrade}"
             findings = [Finding("store", path.name, "absent", message)]
         else:
-            message = (
-                f"version {facts.version}, {facts.documents} documents, {vectors}, language {facts.language}"
-            )
+            message = f"version {facts.version}, {facts.documents} documents, {vectors}, language {facts.language}"
             findings = [Finding("store", path.name, "ok", message)]
         problems = await store.verify()
         fix = f"Restore a copy, or move {path} away and index again"

@@ -22,19 +22,15 @@ from resift.errors import DataFormatError, InputError
 from resift.types import JsonObject
 
 if TYPE_CHECKING:
-    from resift.evaluation.differences import Difference, MovedQuery
     from resift.evaluation.evaluated_systems import System
     from resift.evaluation.readers import Collection
-    from resift.evaluation.runner import Outcome
+    from resift.evaluation.runner import Difference, MovedQuery, Outcome
 
 _DATA_OPTIONS = (
     Option("--split SPLIT", "which qrels/<split>.tsv", default="test"),
     Option("--qrels FILE", "measure TREC run files"),
     Option("--measures LIST", "measures, separated by commas (default: nDCG@10,AP,RR,R@100,P@10)"),
-    Option(
-        "--complete",
-        "count judged queries that a run file lacks as 0 (trec_eval -c) instead of skipping them",
-    ),
+    Option("--complete", "count judged queries that a run file lacks as 0 (trec_eval -c) instead of skipping them"),
     Option("--cache DIR", "folder for indexes and results"),
     Option("--fresh", "ignore results of earlier runs"),
     Option("--report FILE", "write a report as HTML"),
@@ -171,7 +167,7 @@ def _outcome_data(outcome: Outcome, args: argparse.Namespace) -> JsonObject:
 
 def run_compare(args: argparse.Namespace) -> int:
     """Compare and show the differences."""
-    from resift.evaluation.differences import differences, moved_queries
+    from resift.evaluation.runner import differences, moved_queries
 
     pipelines: list[str] = []
     if args.qrels is None:
@@ -183,9 +179,7 @@ def run_compare(args: argparse.Namespace) -> int:
     measures = list(base.quality.per_query)
     rows = differences(measured.outcomes, measures)
     limit = max(0, args.moved)
-    changes = {
-        each.name: moved_queries(base, each, measures[0], measured.qrels, limit=limit) for each in others
-    }
+    changes = {each.name: moved_queries(base, each, measures[0], measured.qrels, limit=limit) for each in others}
     if args.report:
         _write_report(args, measured)
     if args.json:
@@ -238,10 +232,7 @@ def _print_changes(changes: list[MovedQuery], texts: dict[str, str]) -> None:
             ranks = f"{document.before or 'absent'} → {document.after or 'absent'}"
             reason = f" because {document.why}" if document.why else ""
             print_text(
-                wrap(
-                    f"{document.title or document.id} (grade {document.grade}): {ranks}{reason}",
-                    indent="    ",
-                )
+                wrap(f"{document.title or document.id} (grade {document.grade}): {ranks}{reason}", indent="    ")
             )
 
 
@@ -249,9 +240,7 @@ def _measure(args: argparse.Namespace, pipelines: list[str]) -> Measurements:
     """Measure pipelines on a folder, or run files against judgments."""
     if args.qrels is not None:
         if pipelines:
-            raise InputError(
-                "--qrels measures run files; pipelines need a BEIR folder. Leave one of them out."
-            )
+            raise InputError("--qrels measures run files; pipelines need a BEIR folder. Leave one of them out.")
         return _measure_run_files(args)
     if len(args.data) != 1:
         raise InputError("Name one BEIR folder, or with --qrels FILE one or more run files.")
@@ -271,13 +260,7 @@ def _measure_pipelines(args: argparse.Namespace, pipelines: list[str]) -> Measur
     for system in systems:
         with Progress(system.name) as progress:
             outcome = evaluate(
-                system,
-                collection,
-                judge,
-                index=index,
-                cache=cache,
-                fresh=args.fresh,
-                progress=progress.update,
+                system, collection, judge, index=index, cache=cache, fresh=args.fresh, progress=progress.update
             )
         outcomes.append(outcome)
         if outcome.reused:
@@ -285,9 +268,7 @@ def _measure_pipelines(args: argparse.Namespace, pipelines: list[str]) -> Measur
             _note(f"{outcome.name}: {results} are from an earlier run")
         if outcome.degraded:
             reason = next(iter(outcome.degraded.values()))
-            _note(
-                f"{outcome.name}: {len(outcome.degraded)} results are degraded, the first because: {reason}"
-            )
+            _note(f"{outcome.name}: {len(outcome.degraded)} results are degraded, the first because: {reason}")
     title = f"{collection.name} ({collection.split})"
     models = tuple(dict.fromkeys(model for system in systems for model in system.models))
     return Measurements(title, outcomes, collection.qrels, dict(collection.queries), models)

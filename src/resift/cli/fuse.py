@@ -90,9 +90,7 @@ def read_ranked_file(path: Path) -> dict[str, list[JsonValue]]:
     from resift.evaluation.readers import numbered_lines, run_lines, sort_like_trec
 
     lines = numbered_lines(path, expected="JSONL or a TREC run")
-    results = (
-        read_response(path.read_text("utf-8-sig"), str(path)) if lines[0][1].lstrip()[0] == "{" else None
-    )
+    results = read_response(path.read_text("utf-8-sig"), str(path)) if lines[0][1].lstrip()[0] == "{" else None
     if results is not None:
         return {"": results}
     if lines[0][1].lstrip()[0] in '{["':
@@ -101,8 +99,7 @@ def read_ranked_file(path: Path) -> dict[str, list[JsonValue]]:
     for row in run_lines(path, lines):
         per_query.setdefault(row.query, []).append(row)
     return {
-        query: [{"id": row.id, "score": row.score} for row in sort_like_trec(rows)]
-        for query, rows in per_query.items()
+        query: [{"id": row.id, "score": row.score} for row in sort_like_trec(rows)] for query, rows in per_query.items()
     }
 
 
@@ -179,10 +176,7 @@ def _trec_lines(query: str, ranking: Ranking, method: str) -> list[str]:
                 f"The id {name!r} has white space or control characters, which a TREC run cannot contain. "
                 "Write --json instead."
             )
-    return [
-        f"{query} Q0 {hit.id} {rank} {hit.score!r} resift-{method}"
-        for rank, hit in enumerate(ranking, start=1)
-    ]
+    return [f"{query} Q0 {hit.id} {rank} {hit.score!r} resift-{method}" for rank, hit in enumerate(ranking, start=1)]
 
 
 def _ranks_in_lists(ranking: Ranking, id: str) -> str:
@@ -201,10 +195,7 @@ def _print_comparison(
     for name in options.keys() - {"weights"}:
         flag = f"--{name.replace('_', '-')}"
         raise InputError(f"--compare uses the options of each engine: leave {flag} out.")
-    hits = [
-        read_hits(candidates, source=name, strings_are="id", unique=False)
-        for name, candidates in lists.items()
-    ]
+    hits = [read_hits(candidates, source=name, strings_are="id", unique=False) for name, candidates in lists.items()]
     comparison = compare(hits, k=k, weights=options.get("weights"))
     disagreements = comparison.disagreements()
     if as_json:

@@ -55,9 +55,7 @@ examples:
         Option("--no-gitignore", "also read files ignored by .gitignore"),
         Option("--chunk-size WORDS", "words per chunk", int, 200),
         Option("--overlap WORDS", "words shared by adjacent chunks", int, 40),
-        Option(
-            "--row-ids", "ids of rows: their own, or with the path of the file", None, "own", ("own", "path")
-        ),
+        Option("--row-ids", "ids of rows: their own, or with the path of the file", None, "own", ("own", "path")),
         TEXT_KEYS,
         Option("--prune", "remove files that no longer exist"),
         Option("--yes", "let --prune remove more than half of the files"),

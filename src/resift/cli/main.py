@@ -52,8 +52,8 @@ COMMANDS = {
 
 _MODULES = {
     "bench": "evaluate", "calibrate": "tune", "compare": "evaluate", "completion": "main", "eval": "evaluate",
-    "explain": "search", "graph": "ask", "index": "index_command", "mcp": "serve", "record": "tune",
-    "store": "index_command",
+    "explain": "search", "graph": "ask", "index": "index_command", "init": "config", "mcp": "serve",
+    "record": "tune", "report": "batch", "store": "index_command",
 }  # fmt: skip
 """Modules of commands that share one; all others have their own. Each has a table `X` and `run_x`."""
 
@@ -109,10 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_OK
     except OSError as exc:
-        reasons = {
-            FileNotFoundError: "no such file or folder",
-            IsADirectoryError: "this is a folder; name a file",
-        }
+        reasons = {FileNotFoundError: "no such file or folder", IsADirectoryError: "this is a folder; name a file"}
         reason = reasons.get(type(exc)) or exc.strerror or exc
         return _print_error(f"{exc.filename or 'I/O'}: {reason}")
     return code

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 _LOCK_AND_JSON = (
     Option(
-        "--lock FILE",
-        "lock file (default: resift-models.lock here if it exists, else in the configuration folder)",
+        "--lock FILE", "lock file (default: resift-models.lock here if it exists, else in the configuration folder)"
     ),
     JSON,
 )
@@ -80,10 +79,7 @@ examples:
             "check the files of pinned models against their digests",
             (*_LOCK_AND_JSON, Option("names [NAME...]", "models to check (default: all pinned ones)")),
         ),
-        "remove": (
-            "remove a model from the lock file",
-            (*_LOCK_AND_JSON, Option("name NAME", "the pinned model")),
-        ),
+        "remove": ("remove a model from the lock file", (*_LOCK_AND_JSON, Option("name NAME", "the pinned model"))),
         "bench": (
             "measure the time per pair or text",
             (

@@ -28,15 +28,7 @@ from resift.cli.arguments import (
     positive_int,
     score_scale,
 )
-from resift.cli.terminal import (
-    Progress,
-    in_pipe,
-    print_error,
-    print_json,
-    print_note,
-    print_table,
-    print_text,
-)
+from resift.cli.terminal import Progress, in_pipe, print_error, print_json, print_note, print_table, print_text
 from resift.errors import DataFormatError, InputError, shell_path
 from resift.types import JsonObject, JsonValue
 from resift.validation import type_name

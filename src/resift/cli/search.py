@@ -8,17 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from resift.cli.arguments import (
-    DEADLINE,
-    JSON,
-    SCORES,
-    STORE_FILE,
-    Command,
-    Option,
-    number,
-    positive_int,
-    score_scale,
-)
+from resift.cli.arguments import DEADLINE, JSON, SCORES, STORE_FILE, Command, Option, number, positive_int, score_scale
 from resift.cli.rerank import choose_input, read_input, refuse_index
 from resift.cli.terminal import (
     bar,
@@ -73,9 +63,7 @@ examples:
         Option("--min-score X", "drop hits with a lower displayed score", number),
         Option("--full", "show full texts instead of snippets"),
         Option(
-            "--context TOKENS",
-            "print text for a prompt: passages around the hits, with numbered sources",
-            positive_int,
+            "--context TOKENS", "print text for a prompt: passages around the hits, with numbered sources", positive_int
         ),
         Option("--ids", "print only ids, one per line"),
         Option("--explain", "explain the position of each hit"),
@@ -126,9 +114,7 @@ def run_search(args: argparse.Namespace) -> int:
     return 0
 
 
-async def _search(
-    args: argparse.Namespace, query: str
-) -> tuple[Ranking, DisplayScores, PromptContext | None]:
+async def _search(args: argparse.Namespace, query: str) -> tuple[Ranking, DisplayScores, PromptContext | None]:
     """Return the ranking, its displayed scores and, if requested, its context."""
     from resift.ingest.indexing import open_index
     from resift.pipeline.pipeline import Pipeline
@@ -171,12 +157,7 @@ async def _read_context(ranking: Ranking, args: argparse.Namespace) -> PromptCon
 
 
 def _print_data(
-    query: str,
-    ranking: Ranking,
-    scores: DisplayScores | None,
-    context: PromptContext | None,
-    *,
-    explain: bool,
+    query: str, ranking: Ranking, scores: DisplayScores | None, context: PromptContext | None, *, explain: bool
 ) -> None:
     data = {"query": query, "candidates": len(ranking) + len(ranking.cut), **ranking.to_dict()}
     if scores is not None:
@@ -343,10 +324,6 @@ def _explanation_data(explanation: Explanation) -> JsonObject:
     hits = []
     for path in (*flow.kept, *flow.cut):
         move = find_move(path, flow)
-        ranks = {
-            column.label: path.places[column.key].rank for column in flow.columns if column.key in path.places
-        }
-        hits.append(
-            {"id": path.id, "place": path.final, "move": move.up, "reason": move.reason, "ranks": ranks}
-        )
+        ranks = {column.label: path.places[column.key].rank for column in flow.columns if column.key in path.places}
+        hits.append({"id": path.id, "place": path.final, "move": move.up, "reason": move.reason, "ranks": ranks})
     return {"query": flow.query, "columns": [column.label for column in flow.columns], "hits": hits}

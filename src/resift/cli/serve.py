@@ -46,9 +46,7 @@ examples:
         Option("--workers N", "number of processes", positive_int, 1),
         Option("--api-key-file FILE", "API keys, one per line; reloaded when the file changes"),
         Option(
-            "--api-key-env NAME",
-            "environment variable with API keys, separated by commas",
-            default="RESIFT_API_KEYS",
+            "--api-key-env NAME", "environment variable with API keys, separated by commas", default="RESIFT_API_KEYS"
         ),
         Option("--cors-origin URL...", "web page that may send requests; may be repeated"),
         Option("--allowed-host NAME...", "host name to allow without keys; may be repeated"),
@@ -59,8 +57,7 @@ examples:
         Option("--no-access-log", "do not log requests"),
         "models and content",
         Option(
-            "--model NAME...",
-            f"a reranker, the first one is the default; may be repeated (default: {DEFAULT_MODEL})",
+            "--model NAME...", f"a reranker, the first one is the default; may be repeated (default: {DEFAULT_MODEL})"
         ),
         Option("--embedder MODEL", "the embedding model, or none", default=DEFAULT_EMBEDDER),
         Option("--alias NAME=MODEL...", "another name of a model; may be repeated"),

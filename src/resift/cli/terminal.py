@@ -95,9 +95,7 @@ def print_table(
 
     body = [[_cell(value) for value in row] for row in rows]
     flexible = range(len(headers))[-1 if wrap else stretch]
-    sizes = [
-        max([display_width(head), *(display_width(row[i]) for row in body)]) for i, head in enumerate(headers)
-    ]
+    sizes = [max([display_width(head), *(display_width(row[i]) for row in body)]) for i, head in enumerate(headers)]
     plain = not _has_styles(sys.stdout)
     for i, columns in enumerate(_split_columns(headers, sizes, flexible)):
         if i:
@@ -262,9 +260,7 @@ class Progress:
             return
         self._drawn_at = now
         display, task = self._display
-        display.update(
-            task, completed=done, total=self.total, description=escape_controls(self.label), refresh=True
-        )
+        display.update(task, completed=done, total=self.total, description=escape_controls(self.label), refresh=True)
 
     def close(self) -> None:
         """Remove the bar."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from resift.cli.arguments import JSON, Command, Option, number, positive_int
+from resift.cli.arguments import JSON, Command, Option, positive_int
 from resift.cli.rerank import refuse_index
 from resift.cli.terminal import Progress, bar, print_json, print_table, print_text, style, width, wrap
 from resift.errors import DataFormatError, InputError, shell_path
@@ -17,9 +17,9 @@ from resift.types import JsonObject
 
 if TYPE_CHECKING:
     from resift.evaluation.click_log import ClickLabels, ClickLogFit
-    from resift.evaluation.differences import Difference
     from resift.evaluation.readers import Collection
     from resift.evaluation.recording import Header, Recording, Setting
+    from resift.evaluation.runner import Difference
     from resift.evaluation.tuning import ClickFit, TuningResult
 
 RECORD = Command(
@@ -62,10 +62,7 @@ examples:
   resift tune docs.db --click-log clicks.jsonl --yaml best.yaml
 """,
     [
-        Option(
-            "recording FILE",
-            "made by resift record; with --clicks or --click-log: a pipeline or an index",
-        ),
+        Option("recording FILE", "made by resift record; with --clicks or --click-log: a pipeline or an index"),
         Option("--clicks JSONL", "ratings of users: question, id, good"),
         Option("--click-log JSONL|CSV", "impressions and clicks: query, results, clicked"),
         Option("--train SPLIT", "search on this split"),
@@ -73,17 +70,12 @@ examples:
         Option("--held-out FRACTION", "held-out fraction of a single split (default: 0.5)", float),
         Option("--measure MEASURE", "what to improve", default="nDCG@10"),
         Option(
-            "--search",
-            "search all settings (default: local; with fewer than 100 queries only the fitted weights)",
-            choices=("local", "grid"),
+            "--budget N",
+            "number of settings to try (default: 200; with fewer than 100 queries only the fitted weights)",
+            int,
         ),
-        Option("--budget N", "number of settings to try (default: 200)", int),
         Option("--seed N", "seed of the random search", int, 1),
-        Option("--floor STORE=SCORE...", "also try this threshold of the gate; may be repeated"),
-        Option(
-            "--yaml FILE",
-            "write the better pipeline here: tuned, or the default if tuning found nothing better",
-        ),
+        Option("--yaml FILE", "write the better pipeline here: tuned, or the default if tuning found nothing better"),
         JSON,
     ],
 )
@@ -110,13 +102,7 @@ def run_record(args: argparse.Namespace) -> int:
     key = answer_cache_key(systems[0], first)
     with Progress("recording") as progress:
         new = record(
-            systems[0],
-            collections,
-            args.out,
-            index=index,
-            key=key,
-            depth=args.depth,
-            progress=progress.update,
+            systems[0], collections, args.out, index=index, key=key, depth=args.depth, progress=progress.update
         )
     total = sum(len(collection.queries) for collection in collections)
     if args.json:
@@ -144,32 +130,15 @@ def run_tune(args: argparse.Namespace) -> int:
             expected = "a recording, made by: resift record; or add --clicks or --click-log"
             refuse_index(file.read(16), str(args.recording), expected)
     recording = read_recording(args.recording)
-    search_options = (args.search, args.train, args.test, args.held_out, args.budget)
-    is_small = len(recording.queries) < SMALL_RECORDING
-    if is_small and search_options == (None,) * 5 and not args.floor:
+    search_options = (args.train, args.test, args.held_out, args.budget)
+    if len(recording.queries) < SMALL_RECORDING and search_options == (None,) * 4:
         return _report_fit(args, fit_judged(recording, args.measure), recording.header)
     train, test = _split(recording, args)
     default = default_setting(recording.header)
     budget = 200 if args.budget is None else args.budget
-    floors = []
-    for text in args.floor:
-        store, _, score = text.rpartition("=")
-        try:
-            floors.append((store, number(score)))
-        except argparse.ArgumentTypeError:
-            store = ""
-        if not store:
-            raise InputError(f"--floor {text!r}: write STORE=SCORE, for example collection.vectors=0.5")
     with Progress("tuning", budget) as progress:
         tuned = tune(
-            train,
-            measure=args.measure,
-            search=args.search or "local",
-            budget=budget,
-            seed=args.seed,
-            start=default,
-            floors=floors,
-            progress=progress.update,
+            train, measure=args.measure, budget=budget, seed=args.seed, start=default, progress=progress.update
         )
     row = _compare(test, default, tuned.best, args.measure)
     adopt = row.mean > 0 and row.p <= MAX_P
@@ -203,10 +172,9 @@ def _split(recording: Recording, args: argparse.Namespace) -> tuple[Recording, R
 
 
 def _compare(test: Recording, default: Setting, tuned: Setting, measure: str) -> Difference:
-    from resift.evaluation.differences import differences
     from resift.evaluation.measures import Judge
     from resift.evaluation.recording import replay
-    from resift.evaluation.runner import Outcome
+    from resift.evaluation.runner import Outcome, differences
 
     judge = Judge(test.qrels(), [measure])
     runs = {"default": replay(test, default), "tuned": replay(test, tuned)}
@@ -280,9 +248,7 @@ def _fit_click_log(args: argparse.Namespace) -> int:
 def _print_click_log(fitted: ClickLogFit, labels: ClickLabels) -> None:
     print_text(f"{fitted.queries} queries, {labels.impressions} impressions, {labels.clicks} clicks")
     if labels.ignored_clicks:
-        ignored = (
-            f"{labels.ignored_clicks} clicks are ignored: they were at positions whose bias is not known."
-        )
+        ignored = f"{labels.ignored_clicks} clicks are ignored: they were at positions whose bias is not known."
         print_text(wrap(ignored))
     bias = ", ".join(f"{position}: {value:.2f}" for position, value in list(labels.propensities.items())[:10])
     print_text(wrap(f"attention by position: {bias}"))
@@ -321,8 +287,6 @@ def tuned_yaml(setting: Setting, header: Header) -> str:
         data["fusion"]["dense_shift"] = setting.dense_shift
     if setting.weights:
         data["fusion"]["weights"] = dict(zip(header.stores, setting.weights, strict=True))
-    if setting.floor is not None:
-        data["gate"] = dict(zip(("signal", "floor"), setting.floor, strict=True))
     if setting.depth:
         data["rerank"] = {"kind": header.reranker}
         if setting.method != "weighted":  # which has an adaptive depth
@@ -336,15 +300,29 @@ def tuned_yaml(setting: Setting, header: Header) -> str:
                 data["guard"]["reranker_shift"] = setting.reranker_shift
         if setting.blend == "promote":
             data["guard"]["temperature"] = setting.temperature
-    return _to_yaml("Found by resift tune.", data, header)
+    return _to_yaml("Found by resift tune.", data | _boosts(header, setting), header)
 
 
 def default_yaml(header: Header) -> str:
     """Return the default pipeline on the recorded stores: a file without options is the default."""
     data = _stores_and_k(header) | ({"rerank": {"kind": header.reranker}} if header.depth else {})
-    return _to_yaml(
-        "The default pipeline: resift tune found nothing better on held-out queries.", data, header
-    )
+    data |= _boosts(header)
+    return _to_yaml("The default pipeline: resift tune found nothing better on held-out queries.", data, header)
+
+
+def _boosts(header: Header, setting: Setting | None = None) -> JsonObject:
+    """Return the section of recency and boosts, with the weights of a setting or of the recorded pipeline."""
+    from resift.evaluation.recording import weigh_rules
+    from resift.ranking.boosts import Recency
+
+    shape: JsonObject = {}
+    for rule in weigh_rules(header, setting) if setting else header.rules:
+        data = {name: value for name, value in asdict(rule).items() if value is not None}
+        if isinstance(rule, Recency):
+            shape["recency"] = data
+        else:
+            shape.setdefault("boosts", []).append(data)
+    return {"shape": shape} if shape else {}
 
 
 def _stores_and_k(header: Header) -> JsonObject:

@@ -22,14 +22,7 @@ from resift.ranking.gate.profiles import OWN_SCORE
 from resift.types import JsonMapping
 from resift.validation import check_path, type_name
 
-__all__ = [
-    "check_nodes",
-    "inspect_yaml",
-    "load_plain",
-    "load_yaml",
-    "pipeline_from_config",
-    "pipeline_from_yaml",
-]
+__all__ = ["check_nodes", "inspect_yaml", "load_plain", "load_yaml", "pipeline_from_config", "pipeline_from_yaml"]
 
 
 def pipeline_from_yaml(path: str | Path, **options: Unpack[PipelineOptions]) -> Pipeline:

@@ -45,7 +45,7 @@ from resift.ranking.guard import Guard
 from resift.ranking.prune import PruneOptions
 from resift.ranking.shape import ShapePolicy
 from resift.rerankers.hosted.scorer import HostedOptions
-from resift.resilience.breaker import CircuitBreaker, breakers
+from resift.resilience.breaker import breakers
 from resift.resilience.budget import Budget, BudgetOptions
 from resift.resilience.circuit import BreakerOptions
 from resift.resilience.tiered import Tiered
@@ -65,7 +65,9 @@ def build(settings: Settings, *, file: str | None = None, **options: Unpack[Pipe
         refs: list[StoreRef] = []
         for section in settings["stores"]:
             branches = _build_section(section, build_store, file) or []
-            undo.callback(_release, branches)
+            # If the pipeline cannot be built, its stores are closed.
+            if branches and isinstance(branches[0].owner, Releasable):
+                undo.callback(branches[0].owner.release)
             refs += branches
         stages = _build_stages(settings, refs, file, options.get("sink"))
         arguments: JsonObject = {
@@ -96,15 +98,7 @@ def _build_section(section: Settings | None, make: Callable[[Settings], T], file
         raise ConfigError(str(exc), file=file, line=section.line) from exc
 
 
-def _release(refs: Sequence[StoreRef]) -> None:
-    """Close a store that was opened for a pipeline that could not be built."""
-    if refs and isinstance(refs[0].owner, Releasable):
-        refs[0].owner.release()
-
-
-def _build_stages(
-    settings: Settings, refs: Sequence[StoreRef], file: str | None, sink: Sink | None
-) -> JsonObject:
+def _build_stages(settings: Settings, refs: Sequence[StoreRef], file: str | None, sink: Sink | None) -> JsonObject:
     """Return the stages in the settings, by the name of Pipeline's argument."""
     fuse = _build_section(settings["fusion"], build_fusion, file)
     rerank = _build_section(settings["rerank"], lambda section: build_rerank(section, sink=sink), file)
@@ -120,7 +114,9 @@ def _build_stages(
     )
     custom: dict[str, list[Stage]] = {}
     for section in settings["stages"] or ():
-        stage = _build_section(section, build_stage, file)
+        stage: Stage | None = _build_section(
+            section, lambda each: build_plugin(each.plugin, each["kind"], each.arguments()), file
+        )
         if stage is not None:
             custom.setdefault(section["after"], []).append(stage)
     last: list[Stage] = []
@@ -128,25 +124,13 @@ def _build_stages(
         last.append(Context(settings["context"].part(ContextOptions)))
     if settings["prune"] is not None:
         last.append(Prune(settings["prune"].part(PruneOptions)))
-    if not custom and not last:
-        return {"fuse": fuse, "rerank": rerank, "gate": gate, "shape": shape}
-    gates, shapes = [gate] if gate else [], [shape] if shape else []
     return {
         "fuse": fuse,
         "rerank": rerank,
-        "gate": [*custom.get("fusion", ()), *gates, *custom.get("gate", ())],
+        "gate": [*custom.get("fusion", ()), *([gate] if gate else []), *custom.get("gate", ())] or None,
         "guard": custom.get("rerank"),
-        "shape": [*shapes, *custom.get("shape", ()), *last],
+        "shape": [*([shape] if shape else []), *custom.get("shape", ()), *last] or None,
     }
-
-
-def build_stage(settings: Settings) -> Stage:
-    """Return a stage of another package."""
-    stage: Stage = build_plugin(settings.plugin, settings["kind"], settings.arguments())
-    return stage
-
-
-# Stores
 
 
 def build_store(settings: Settings) -> list[StoreRef]:
@@ -157,16 +141,12 @@ def build_store(settings: Settings) -> list[StoreRef]:
     branches = [store] if settings["cypher"] else views(store)
     options = settings.select("k", "timeout_s", "cypher", "parameters")
     # Views have their own names (docs.text, docs.vectors); a single branch has the name in the file.
-    return [
-        StoreRef(name=name if len(branches) == 1 else branch.name, store=branch, **options)
-        for branch in branches
-    ]
+    return [StoreRef(name=name if len(branches) == 1 else branch.name, store=branch, **options) for branch in branches]
 
 
-def branch_names(settings: Settings) -> list[str]:
-    """Return the possible names of a store's branches."""
-    name = settings["name"]
-    return [name, f"{name}.text", f"{name}.vectors"]
+def branch_names(stores: Sequence[Settings]) -> list[str]:
+    """Return the possible names of the branches of stores."""
+    return [f"{store['name']}{branch}" for store in stores for branch in ("", ".text", ".vectors")]
 
 
 def _check_store(settings: Settings, problems: Problems) -> None:
@@ -183,9 +163,6 @@ def _check_store(settings: Settings, problems: Problems) -> None:
         check_cypher(cypher)
     except UnsafeCypherError as exc:
         problems.add(line, f"{where}.cypher: {exc}")
-
-
-# Fusion
 
 
 def build_fusion(settings: Settings) -> Fuse:
@@ -213,9 +190,6 @@ def store_weight(weights: Mapping[str, float], name: str) -> float:
     return weights.get(name, weights.get(name.rpartition(".")[0], 1.0))
 
 
-# Gate
-
-
 def build_gate(
     settings: Settings, refs: Sequence[StoreRef], *, breaker_closed: Callable[[], bool] | None = None
 ) -> Gate:
@@ -241,7 +215,7 @@ def build_gate(
 
 
 def _check_gate(settings: Settings, stores: Sequence[Settings], problems: Problems) -> None:
-    known = [OWN_SCORE, *(name for store in stores for name in branch_names(store))]
+    known = [OWN_SCORE, *branch_names(stores)]
     signal = settings["signal"] or OWN_SCORE
     if signal not in known:
         message = f"gate.signal names the store {signal!r}. {did_you_mean(signal, known)}"
@@ -260,9 +234,6 @@ def _check_gate(settings: Settings, stores: Sequence[Settings], problems: Proble
         profile.check_scale(store_scale, signal=signal)
     except InputError as exc:
         problems.add(settings.key_line("profile"), f"gate: {exc}")
-
-
-# Rerank
 
 
 class SkippedRerank:
@@ -288,14 +259,13 @@ def build_rerank(settings: Settings, *, sink: Sink | None = None) -> Rerank | Sk
         return SkippedRerank(", ".join(dict.fromkeys(missing))) if missing else None
     scorer = scorers[0]
     if not settings["kind"]:
-        budget = settings["budget"]
-        scorer = Tiered(
-            scorers[0],
-            scorers[1:],
-            breaker=_shared_breaker(settings["breaker"], scorers[0]) if len(scorers) > 1 else None,
-            budget=Budget(**asdict(budget.part(BudgetOptions))) if budget else None,
-            sink=sink,
+        breaker, budget = settings["breaker"], settings["budget"]
+        # Pipelines of one process share the breaker of a service; the first pipeline sets its numbers.
+        shared = (
+            breakers.for_scorer(scorer, **asdict(breaker.part(BreakerOptions))) if breaker and scorers[1:] else None
         )
+        limits = Budget(**asdict(budget.part(BudgetOptions))) if budget else None
+        scorer = Tiered(scorer, scorers[1:], breaker=shared, budget=limits, sink=sink)
     return Rerank(scorer, **{"depth": AdaptiveDepth(), **settings.select("depth", "missing_text")})
 
 
@@ -307,13 +277,6 @@ def _build_scorer(settings: Settings) -> Scorer | None:
             "list of several, register it in 'resift.fusion' and name it under fusion.method."
         )
     return scorer
-
-
-def _shared_breaker(settings: Settings | None, scorer: Scorer) -> CircuitBreaker | None:
-    if settings is None:
-        return None
-    # Pipelines of one process share the breaker of a service; the first pipeline sets its numbers.
-    return breakers.for_scorer(scorer, **asdict(settings.part(BreakerOptions)))
 
 
 def unset_key_variables(settings: Settings) -> list[str]:
@@ -338,9 +301,6 @@ def _check_rerank(settings: Settings, problems: Problems) -> None:
             problems.add(settings.key_line(name), message)
 
 
-# Guard and shape
-
-
 def build_shape(guard: Settings | None, shape: Settings | None, *, reranks: bool) -> Shape | None:
     """Return the stage of guard and shape; None if neither is needed."""
     if guard is None and shape is None and not reranks:
@@ -357,9 +317,6 @@ def build_shape(guard: Settings | None, shape: Settings | None, *, reranks: bool
         policy = replace(policy, blend=None, guard=None)
     section = None if shape is None else shape["section"]
     return Shape(policy, section=section, name="guard" if shape is None else "shape")
-
-
-# Checks that need more than one key
 
 
 def check_sections(settings: Settings, problems: Problems) -> None:
@@ -403,7 +360,7 @@ def _check_fusion(settings: Settings | None, stores: Sequence[Settings], problem
     if settings is None:
         return
     # A weight for a missing store would have no effect, silently.
-    known = [name for store in stores for name in branch_names(store)]
+    known = branch_names(stores)
     for name in settings["weights"] or ():
         if name not in known:
             message = f"fusion.weights names the store {name!r}. {did_you_mean(name, known)}"

@@ -8,28 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from importlib import resources
 from typing import ClassVar, Literal
 
+from resift import plugins
 from resift.external.candidates import MissingText
 from resift.pipeline.defaults import FETCH
 from resift.pipeline.fan_out import OverFetch
 from resift.pipeline.pipeline import TIMEOUT_S
 from resift.pipeline.stages import GateOptions
-from resift.plugins import (
-    FUSION,
-    GATE_PROFILES,
-    RERANKERS,
-    STAGES,
-    STORES,
-    available_fusions,
-    available_gate_profiles,
-    available_scorers,
-    available_stages,
-    available_stores,
-    load_plugin,
-    plugin_package,
-)
 from resift.ranking.blend import Blend
 from resift.ranking.context import ContextOptions
 from resift.ranking.gate.profiles import Profile
@@ -39,15 +27,7 @@ from resift.ranking.shape import ShapePolicy
 from resift.resilience.budget import BudgetOptions
 from resift.resilience.circuit import BreakerOptions
 from resift.types import JsonMapping
-from resift.validation import (
-    DEFAULT_K,
-    Option,
-    Options,
-    declared_options,
-    option,
-    option_values,
-    options_class,
-)
+from resift.validation import DEFAULT_K, Option, Options, declared_options, option, option_values, options_class
 from resift.validation.options import TYPE_NAMES
 
 _FREE = "Further arguments for the constructor that it does not declare as options."
@@ -58,7 +38,7 @@ class StoreSection(Options):
     """One store and how it is searched."""
 
     name: str = option("Name of the store in rankings, weights and capabilities.")
-    kind: str = option("The engine.", plugins=STORES, choices=available_stores)
+    kind: str = option("The engine.", plugins=plugins.STORES, choices=plugins.available_stores)
     k: int | None = option("Hits to request from this store; otherwise see `fetch`.", default=None, min=1)
     timeout_s: float | None = option("Timeout of this store, in seconds.", default=None, gt=0)
     cypher: str | None = option(
@@ -75,8 +55,8 @@ class FusionSection(Options):
     method: str = option(
         "The method; `rrf` if the section has `k_param` or `dialect`.",
         default="weighted",
-        plugins=FUSION,
-        choices=available_fusions,
+        plugins=plugins.FUSION,
+        choices=plugins.available_fusions,
     )
     weights: Mapping[str, float] | None = option(
         "Weight per store, 1 by default; 0 leaves a store out. A store with keyword and vector search also "
@@ -95,8 +75,8 @@ class GateSection(Options):
     profile: str = option(
         "Profile with the initial thresholds.",
         default="neutral",
-        plugins=GATE_PROFILES,
-        choices=available_gate_profiles,
+        plugins=plugins.GATE_PROFILES,
+        choices=plugins.available_gate_profiles,
     )
 
 
@@ -104,7 +84,7 @@ class GateSection(Options):
 class TierSection(Options):
     """One of several scorers."""
 
-    kind: str = option("The scorer.", plugins=RERANKERS, choices=available_scorers)
+    kind: str = option("The scorer.", plugins=plugins.RERANKERS, choices=plugins.available_scorers)
     options: JsonMapping | None = option(_FREE, default=None)
 
 
@@ -112,7 +92,7 @@ class TierSection(Options):
 class RerankSection(Options):
     """The reranker of the best hits."""
 
-    kind: str | None = option("The scorer.", default=None, plugins=RERANKERS, choices=available_scorers)
+    kind: str | None = option("The scorer.", default=None, plugins=plugins.RERANKERS, choices=plugins.available_scorers)
     options: JsonMapping | None = option(_FREE, default=None)
     depth: int | None = option(
         "Number of best hits to rerank: 20 by default, adaptive after `weighted` fusion.", default=None, min=1
@@ -150,7 +130,7 @@ class ShapeSection(Options):
 class StageSection(Options):
     """One stage of another package."""
 
-    kind: str = option("The stage.", plugins=STAGES, choices=available_stages)
+    kind: str = option("The stage.", plugins=plugins.STAGES, choices=plugins.available_stages)
     after: Literal["fusion", "gate", "rerank", "shape"] = option(
         "The section after which it runs, even if the file does not have that section.", default="rerank"
     )
@@ -162,16 +142,11 @@ class PipelineFile(Options):
     """A pipeline: stores, fusion, gate, rerank, guard, shape. Only `stores` is needed."""
 
     stores: tuple[StoreSection, ...] = option(
-        "The stores, searched in parallel. If several have a hit, the first store decides its text and "
-        "metadata."
+        "The stores, searched in parallel. If several have a hit, the first store decides its text and metadata."
     )
     k: int = option("Number of hits that a search returns.", default=10, min=1, max=10_000)
-    deadline_s: float | None = option(
-        "Deadline of a search, in seconds; none by default.", default=None, gt=0
-    )
-    timeout_s: float = option(
-        "Timeout of a store without its own `timeout_s`, in seconds.", default=TIMEOUT_S, gt=0
-    )
+    deadline_s: float | None = option("Deadline of a search, in seconds; none by default.", default=None, gt=0)
+    timeout_s: float = option("Timeout of a store without its own `timeout_s`, in seconds.", default=TIMEOUT_S, gt=0)
     capabilities: tuple[str, ...] | None = option(
         "Granted capabilities, such as db.docs:read or net.voyage; all by default.", default=None
     )
@@ -186,19 +161,14 @@ class PipelineFile(Options):
         default=None,
     )
     gate: GateSection | None = option(
-        "Which hits go on to the reranker: thresholds per section, relaxed or tightened by grade.",
-        default=None,
+        "Which hits go on to the reranker: thresholds per section, relaxed or tightened by grade.", default=None
     )
-    rerank: RerankSection | None = option(
-        "The reranker of the best hits: one `kind`, or `tiers`.", default=None
-    )
+    rerank: RerankSection | None = option("The reranker of the best hits: one `kind`, or `tiers`.", default=None)
     guard: GuardSection | None = option(
-        "Limits the damage that one reranker can do. On by default if there is a `rerank` section.",
-        default=None,
+        "Limits the damage that one reranker can do. On by default if there is a `rerank` section.", default=None
     )
     shape: ShapeSection | None = option(
-        "The final selection: precedence, folding, diversity, recovery and quotas, before the cut to k.",
-        default=None,
+        "The final selection: precedence, folding, diversity, recovery and quotas, before the cut to k.", default=None
     )
     context: ContextOptions | None = option(
         "Passages of the final hits with the chunks around them, for a prompt.", default=None
@@ -229,38 +199,18 @@ def default_file(store: str = "docs.db") -> str:
     from resift.rerankers.cross_encoder import DEFAULT_MODEL, PIPELINE_FIRST_PASS, PIPELINE_MAX_WINDOWS
 
     guard = GuardSection()
-    quoted = json.dumps(store, ensure_ascii=False)  # a JSON string is a YAML string
-    return f"""\
-# The default pipeline of Resift. A key that you remove keeps the value that it has here; without the section
-# `rerank` nothing is reranked. Check the file with `resift config check FILE`, search with
-# `resift search --pipeline FILE`. All keys: `resift config reference`.
-
-stores:
-  - name: docs
-    kind: sqlite            # or lancedb, ladybug, memory, postgres, qdrant
-    path: {quoted}  # an index of `resift index`, relative to this file
-
-fetch:                      # hits from each store: factor * k, at least minimum, at most cap
-  factor: {FETCH.factor}
-  minimum: {FETCH.minimum}
-  cap: {FETCH.cap}
-
-fusion:
-  method: {FusionSection().method}          # keyword and vector search are weighted by the texts
-
-rerank:                     # the rerank depth follows the fused scores; `depth: 20` fixes it
-  kind: cross-encoder
-  model: {DEFAULT_MODEL}
-  max_windows: {PIPELINE_MAX_WINDOWS}            # maximum number of windows of a long text that are scored
-  first_pass_windows: {PIPELINE_FIRST_PASS}     # scored first; the others only if one of these is relevant
-
-guard:
-  blend: {str(guard.blend).lower()}               # the final order blends first-stage and reranker scores
-  do_no_harm: {str(guard.do_no_harm).lower()}          # a strong first-stage hit stays in the results
-
-k: {DEFAULT_K}                       # hits that a search returns
-# deadline_s: 2             # limit for a whole search, in seconds; none by default
-"""
+    template = resources.files("resift.config").joinpath("default_pipeline.txt").read_text(encoding="utf-8")
+    return template.format(
+        store=json.dumps(store, ensure_ascii=False),  # a JSON string is a YAML string
+        **asdict(FETCH),
+        method=FusionSection().method,
+        model=DEFAULT_MODEL,
+        max_windows=PIPELINE_MAX_WINDOWS,
+        first_pass=PIPELINE_FIRST_PASS,
+        blend=str(guard.blend).lower(),
+        do_no_harm=str(guard.do_no_harm).lower(),
+        k=DEFAULT_K,
+    )
 
 
 def _sections(
@@ -274,11 +224,11 @@ def _sections(
         # Plugins with the same options share a table.
         tables: dict[str, list[str]] = {}
         for plugin in _plugin_names(setting, packages):
-            own = options_class(load_plugin(setting.plugins, plugin))
+            own = options_class(plugins.load_plugin(setting.plugins, plugin))
             if own is not None and declared_options(own):
                 tables.setdefault(_table(declared_options(own), packages), []).append(f"`{plugin}`")
-        for table, plugins in tables.items():
-            yield f"\n\nWith {setting.name} {', '.join(plugins)}, also:\n\n{table}"
+        for table, names in tables.items():
+            yield f"\n\nWith {setting.name} {', '.join(names)}, also:\n\n{table}"
     yield "\n"
     for setting in options:
         if setting.nested is not None:
@@ -288,7 +238,7 @@ def _sections(
 
 def _plugin_names(setting: Option, packages: Sequence[str] | None) -> list[str]:
     names = setting.allowed() if setting.plugins else []
-    return [name for name in names if packages is None or plugin_package(setting.plugins, name) in packages]
+    return [name for name in names if packages is None or plugins.plugin_package(setting.plugins, name) in packages]
 
 
 def _table(

@@ -67,13 +67,7 @@ class Settings(Mapping[str, JsonValue]):
     """Checked values of one section by key, with their lines; nested sections are Settings too."""
 
     def __init__(
-        self,
-        values: JsonObject,
-        *,
-        node: YamlNode,
-        parts: Mapping[type, object],
-        plugin: Any,
-        options: Any,
+        self, values: JsonObject, *, node: YamlNode, parts: Mapping[type, object], plugin: Any, options: Any
     ) -> None:
         self._values = values
         self._key_lines = node.key_lines
@@ -171,9 +165,7 @@ class Reader:
                 hint = "Keep it out of the file." if name in _SECRETS else "Move it out of `options`."
                 line = node.key_lines.get("options", node.line)
                 self.problems.add(line, f"{where}.options contains {name!r}. {hint}")
-        return Settings(
-            values, node=node, parts=parts, plugin=plugin, options=None if own is None else parts.get(own)
-        )
+        return Settings(values, node=node, parts=parts, plugin=plugin, options=None if own is None else parts.get(own))
 
     def _load_plugin(self, chooser: Option, node: YamlNode) -> Any:
         """Return the plugin that a section names; None if it names none."""
@@ -332,9 +324,7 @@ class Reader:
     def _address(self, option: Option, text: str, node: YamlNode, name: str) -> str | None:
         """Return an address with its variables replaced: only those declared for it may leave the machine."""
         if _PASSWORD.search(environment.REFERENCE.sub("", text)):
-            self.problems.add(
-                node.line, f"{name} contains a password. Keep it out of the file: write ${{VARIABLE}}."
-            )
+            self.problems.add(node.line, f"{name} contains a password. Keep it out of the file: write ${{VARIABLE}}.")
             return None
         for variable in environment.REFERENCE.findall(text):
             if not environment.is_allowed_variable(variable, option.variables):
@@ -390,13 +380,11 @@ class Reader:
     def _expand(self, text: str, node: YamlNode, name: str) -> str | None:
         if not self.expand:
             return text
-        missing = environment.unset_variables(text)
-        if missing:
-            self.problems.add(
-                node.line, f"{name} uses ${{{missing[0]}}}, which is not set. Run: export {missing[0]}=…"
-            )
-            return None
-        return environment.expand_variables(text)
+        for variable in environment.REFERENCE.findall(text):
+            if not os.environ.get(variable):
+                self.problems.add(node.line, f"{name} uses ${{{variable}}}, which is not set. Run: export {variable}=…")
+                return None
+        return environment.REFERENCE.sub(lambda match: os.environ[match[1]], text)
 
     def _plain_value(self, option: Option, node: YamlNode, name: str) -> object:
         """Return a number, a flag, a list of texts or a mapping, without the items that are invalid."""

@@ -51,9 +51,7 @@ def read_file(path: Path) -> YamlNode:
     except OSError as exc:
         raise ConfigError(f"Cannot read the file: {exc.strerror or exc}.", file=name) from exc
     if len(data) > MAX_BYTES:
-        raise ConfigError(
-            f"The file is larger than {MAX_BYTES // 1024} KiB; a pipeline needs far less.", file=name
-        )
+        raise ConfigError(f"The file is larger than {MAX_BYTES // 1024} KiB; a pipeline needs far less.", file=name)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
@@ -73,9 +71,7 @@ def read_text(text: str, *, file: str | None = None) -> YamlNode:
     except yaml.MarkedYAMLError as exc:
         mark = exc.problem_mark or exc.context_mark
         reason = " ".join(part for part in (exc.context, exc.problem) if part)
-        raise ConfigError(
-            f"Not valid YAML: {reason}.", file=file, line=mark.line + 1 if mark else None
-        ) from exc
+        raise ConfigError(f"Not valid YAML: {reason}.", file=file, line=mark.line + 1 if mark else None) from exc
     except yaml.YAMLError as exc:
         raise ConfigError(f"Not valid YAML: {str(exc).splitlines()[0]}.", file=file) from exc
     except RecursionError as exc:
@@ -124,9 +120,7 @@ class _NodeReader:
                 key = str(key_node.value)
                 if key in mapping.value:
                     first = mapping.key_lines[key]
-                    raise self._error(
-                        f"The key {key!r} is here twice, first in line {first}; keep one.", key_line
-                    )
+                    raise self._error(f"The key {key!r} is here twice, first in line {first}; keep one.", key_line)
                 mapping.key_lines[key] = key_line
                 mapping.value[key] = self.read(value_node, depth + 1)
             return mapping

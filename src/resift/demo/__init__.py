@@ -172,14 +172,10 @@ async def _measure_methods(
     return rows
 
 
-def _summarize(
-    name: str, run: Sequence[tuple[list[str], float]], selected: Sequence[DemoQuestion]
-) -> MethodResult:
+def _summarize(name: str, run: Sequence[tuple[list[str], float]], selected: Sequence[DemoQuestion]) -> MethodResult:
     orders = [ids for ids, _ in run]
     values = tuple(ndcg(ids, question.grades, k=K) for ids, question in zip(orders, selected, strict=True))
-    ranks = [
-        reciprocal_rank(ids[:K], question.grades) for ids, question in zip(orders, selected, strict=True)
-    ]
+    ranks = [reciprocal_rank(ids[:K], question.grades) for ids, question in zip(orders, selected, strict=True)]
     p50_ms = statistics.median(ms for _, ms in run)
     return MethodResult(name, statistics.fmean(values), statistics.fmean(ranks), p50_ms, values)
 

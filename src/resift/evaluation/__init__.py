@@ -7,7 +7,6 @@ from resift._internal.lazy_exports import lazy_exports
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from resift.evaluation.differences import Difference as Difference
     from resift.evaluation.evaluated_systems import System as System
     from resift.evaluation.evaluated_systems import find_system as find_system
     from resift.evaluation.measures import Judge as Judge
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from resift.evaluation.recording import Setting as Setting
     from resift.evaluation.recording import read_recording as read_recording
     from resift.evaluation.recording import record as record
+    from resift.evaluation.runner import Difference as Difference
     from resift.evaluation.runner import Outcome as Outcome
     from resift.evaluation.runner import evaluate as evaluate
     from resift.evaluation.tuning import tune as tune
@@ -29,11 +29,10 @@ else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         """
-        differences: Difference
         measures: Judge Quality bootstrap_interval holm randomization_p
         readers: Collection read_collection read_qrels read_run
         recording: read_recording record Setting
-        runner: Outcome evaluate
+        runner: Difference Outcome evaluate
         evaluated_systems: System find_system
         tuning: tune
         """,

@@ -163,9 +163,7 @@ def estimate_propensities(log: ClickLog) -> dict[int, float]:
                 weight = seen[0] * seen[1] / sum(seen)  # a rate from one impression says little
                 for i, position in enumerate(pair):
                     clicks = places[position][1]
-                    for j, value in enumerate(
-                        (clicks, weight * clicks / seen[i], weight**2 * clicks / seen[i] ** 2)
-                    ):
+                    for j, value in enumerate((clicks, weight * clicks / seen[i], weight**2 * clicks / seen[i] ** 2)):
                         shared[pair][3 * i + j] += value
     ratios = {pair: sums for pair, sums in shared.items() if min(sums[0], sums[3]) >= MIN_SHARED_CLICKS}
     connected = {1}
@@ -209,8 +207,7 @@ class ClickLabels:
     def collection(self, file: Path) -> Collection:
         """Return the queries with the clicked documents, for `record`."""
         clicked = {
-            query: {id: int(value > 0) for id, value in shown.items()}
-            for query, shown in self.relevance.items()
+            query: {id: int(value > 0) for id, value in shown.items()} for query, shown in self.relevance.items()
         }
         return Collection(file, "click-log", self.queries, clicked)
 
@@ -319,9 +316,7 @@ def _values(recording: Recording, run: Mapping[str, Sequence[str]], labels: Clic
     values = []
     for query in recording.queries:
         relevance = labels.relevance[query.query]
-        ranks = {
-            id: rank for rank, id in enumerate((id for id in run[query.query] if id in relevance), start=1)
-        }
+        ranks = {id: rank for rank, id in enumerate((id for id in run[query.query] if id in relevance), start=1)}
         total = math.fsum(relevance[id] / math.log2(rank + 1) for id, rank in ranks.items())
         values.append(total / math.fsum(relevance.values()))
     return values

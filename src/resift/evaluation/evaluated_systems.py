@@ -148,9 +148,7 @@ def _read_pipeline_file(path: Path) -> System:
         path.stem,
         {"file": plain, "stores": states},
         needs_corpus=bool(on_corpus),
-        needs_vectors=any(
-            store.get("embedder") != "none" and store.get("mode") != "text" for store in on_corpus
-        ),
+        needs_vectors=any(store.get("embedder") != "none" and store.get("mode") != "text" for store in on_corpus),
         open=open_pipeline,
         stores=tuple(
             {**store, "path": str(folder / str(store["path"]))}

@@ -10,9 +10,8 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from resift import __version__
-from resift.evaluation.differences import differences, moved_queries
 from resift.evaluation.measures import bootstrap_interval, format_p
-from resift.evaluation.runner import Answer, Outcome
+from resift.evaluation.runner import Answer, Outcome, differences, moved_queries
 from resift.explain.flow import Flow, FlowColumn, FlowPosition, HitPath, make_layout
 from resift.explain.svg import (
     FLOW_STYLE,
@@ -117,9 +116,7 @@ def quality_against_latency(points: Sequence[Point], *, measure: str, area: Char
     return svg_element(area.width, area.height, body, css=css, label=f"{measure} against latency")
 
 
-def difference_bars(
-    differences: Sequence[tuple[str, float]], *, measure: str, area: ChartArea, css: str
-) -> Markup:
+def difference_bars(differences: Sequence[tuple[str, float]], *, measure: str, area: ChartArea, css: str) -> Markup:
     """Draw a bar per query, the largest gain first; bars below the line are losses."""
     ordered = sorted(differences, key=lambda row: (-row[1], row[0]))
     largest = max((abs(value) for _, value in ordered), default=0.0) or 1.0
@@ -165,9 +162,7 @@ def _ticks(low: float, high: float, *, outside: bool = False) -> list[float]:
 def rank_flow(answer: Answer, grades: Mapping[str, int]) -> Markup:
     """Draw a line per document from its first list to its final rank, with relevant ones highlighted."""
     steps = {
-        (step.kind, step.where): None
-        for path in sorted(answer.paths.values(), key=len, reverse=True)
-        for step in path
+        (step.kind, step.where): None for path in sorted(answer.paths.values(), key=len, reverse=True) for step in path
     }
     columns = [
         FlowColumn(f"{kind}:{name}", name.rpartition(".")[2], name, True)
@@ -278,8 +273,7 @@ def _comparisons(
     ]
     parts = [
         html(
-            '<p class="dim">Against {}: paired randomization test, corrected by Holm; '
-            "95 % bootstrap interval.</p>",
+            '<p class="dim">Against {}: paired randomization test, corrected by Holm; 95 % bootstrap interval.</p>',
             base.name,
         ),
         _table(heads, significance),
@@ -288,9 +282,7 @@ def _comparisons(
     return [*parts, *(_comparison(base, other, measures[0], qrels, queries) for other in others)]
 
 
-def _comparison(
-    base: Outcome, other: Outcome, measure: str, qrels: Qrels, queries: Mapping[str, str]
-) -> Markup:
+def _comparison(base: Outcome, other: Outcome, measure: str, qrels: Qrels, queries: Mapping[str, str]) -> Markup:
     before, after = base.quality.per_query[measure], other.quality.per_query[measure]
     changes = [(query, after[query] - before[query]) for query in before if query in after]
     return html(
@@ -299,9 +291,7 @@ def _comparison(
         base.name,
         other.name,
         measure,
-        _draw_both_widths(
-            lambda area, css: difference_bars(changes, measure=measure, area=area, css=css), 260
-        ),
+        _draw_both_widths(lambda area, css: difference_bars(changes, measure=measure, area=area, css=css), 260),
         _moved(base, other, measure, qrels, queries),
     )
 
@@ -334,9 +324,7 @@ def _moved(base: Outcome, other: Outcome, measure: str, qrels: Qrels, queries: M
     return join_markup(parts) if parts else html("<p>Nothing moved.</p>")
 
 
-def _flows(
-    outcomes: Sequence[Outcome], measure: str, qrels: Qrels, queries: Mapping[str, str]
-) -> list[Markup]:
+def _flows(outcomes: Sequence[Outcome], measure: str, qrels: Qrels, queries: Mapping[str, str]) -> list[Markup]:
     explained = [outcome for outcome in outcomes if any(answer.paths for answer in outcome.answers.values())]
     if not explained:
         return []

@@ -71,13 +71,10 @@ class Judge:
         # The library's own parser uses ast.Num, which Python 3.14 no longer has.
         parts = [measure.partition("@") for measure in self.measures]
         parsed = [
-            getattr(library, name) @ int(cutoff) if cutoff else getattr(library, name)
-            for name, _, cutoff in parts
+            getattr(library, name) @ int(cutoff) if cutoff else getattr(library, name) for name, _, cutoff in parts
         ]
         # Grades below 0 (spam) count as 0, because the library rejects them.
-        grades = {
-            query: {id: max(0, int(grade)) for id, grade in judged.items()} for query, judged in qrels.items()
-        }
+        grades = {query: {id: max(0, int(grade)) for id, grade in judged.items()} for query, judged in qrels.items()}
         self._evaluator = library.evaluator(parsed, grades)
         self._names = {measure: str(measure) for measure in parsed}
 
@@ -196,9 +193,7 @@ def reliability(fit: FitCalibrator, scores: Sequence[float], relevant: Sequence[
     return measure_reliability(predicted, relevant, held_out=True)
 
 
-def measure_reliability(
-    predicted: Sequence[float], relevant: Sequence[bool], *, held_out: bool
-) -> Reliability:
+def measure_reliability(predicted: Sequence[float], relevant: Sequence[bool], *, held_out: bool) -> Reliability:
     """Compare predicted probabilities with the labels."""
     bins = []
     for number in range(BINS):
@@ -265,9 +260,7 @@ def bootstrap_interval(
 ) -> tuple[float, float]:
     """Return the percentile bootstrap interval of the mean difference (Efron, 1979)."""
     if not 0 < level < 1 or rounds < 1 or seed < 0:
-        raise InputError(
-            f"level {level}, rounds {rounds}, seed {seed}: pass 0 < level < 1, rounds ≥ 1, seed ≥ 0."
-        )
+        raise InputError(f"level {level}, rounds {rounds}, seed {seed}: pass 0 < level < 1, rounds ≥ 1, seed ≥ 0.")
     require("numpy", extra="eval")
     values = np.array(differences, dtype=float)
     if not len(values):

@@ -178,9 +178,7 @@ def read_collection(folder: Path | str, *, split: str = "test") -> Collection:
     folder = Path(folder)
     if not os.path.isdir(folder):
         message = "this is a file" if os.path.isfile(folder) else "no such folder"
-        raise DataFormatError(
-            f"{message}; name a BEIR folder with queries.jsonl and qrels/", file=str(folder)
-        )
+        raise DataFormatError(f"{message}; name a BEIR folder with queries.jsonl and qrels/", file=str(folder))
     qrels_file = folder / "qrels" / f"{split}.tsv"
     splits = sorted(path.stem for path in (folder / "qrels").glob("*.tsv"))
     if split not in splits:

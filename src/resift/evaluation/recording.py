@@ -21,14 +21,14 @@ from resift.evaluation.runner import Progress, drop_partial_line
 from resift.pipeline.fan_out import StoreRef, fan_out, store_languages
 from resift.pipeline.pipeline import MAX_NEIGHBOR_HITS, Pipeline
 from resift.pipeline.pool import Pool
-from resift.pipeline.stages import Rerank
+from resift.pipeline.stages import Rerank, Shape
 from resift.protocols import declared_name, describe_scorer
 from resift.ranking import order_model
 from resift.ranking.blend import Neighbors
+from resift.ranking.boosts import Boost, Recency
 from resift.ranking.fusion.methods import METHODS
 from resift.ranking.fusion.weighted import NAME as WEIGHTED
 from resift.ranking.fusion.weighted import weighted
-from resift.ranking.gate import Profile, gate
 from resift.ranking.order_model import MAX_DEPTH, rerank_depth
 from resift.ranking.shape import Blend, Guard, ShapePolicy, shape
 from resift.rerankers.rescore import order_by_scores
@@ -63,7 +63,7 @@ class Header:
 
     `retrieval_modes` are lexical, dense or another mode, per store.
     `configured` is the `stores:` of an equivalent pipeline file. `score_scale` and `languages` describe the
-    reranker, `store_languages` the embedders of the stores.
+    reranker, `store_languages` the embedders of the stores. `recency` and `boosts` are the rules of the pipeline.
     """
 
     stores: tuple[str, ...]
@@ -78,19 +78,27 @@ class Header:
     score_scale: ScoreScale = "unknown"
     languages: Languages = "any"
     store_languages: tuple[Languages, ...] = ()
+    recency: Recency | None = None
+    boosts: tuple[Boost, ...] = ()
     format: Literal["resift-recording-2"] = FORMAT
 
     @property
     def scorer(self) -> ScorerInfo:
         """Description of the reranker whose scores were recorded."""
-        return ScorerInfo(
-            name=self.reranker or "recorded", score_scale=self.score_scale, languages=self.languages
-        )
+        return ScorerInfo(name=self.reranker or "recorded", score_scale=self.score_scale, languages=self.languages)
+
+    @property
+    def rules(self) -> tuple[Recency | Boost, ...]:
+        """Recency and boosts, in the order of `Setting.boosts`."""
+        return (*([self.recency] if self.recency else []), *self.boosts)
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedQuery:
-    """One query: lists of (id, score), reranker scores, judgments, nearest neighbors and pool facts."""
+    """One query: lists of (id, score), reranker scores, judgments, nearest neighbors and pool facts.
+
+    `metadata` has the fields of each hit that recency and boosts read.
+    """
 
     query: str
     split: str
@@ -99,6 +107,7 @@ class RecordedQuery:
     qrels: Mapping[str, int] = field(default_factory=dict)
     neighbors: Neighbors = field(default_factory=dict)
     facts: Mapping[str, float] = field(default_factory=dict)
+    metadata: Mapping[str, JsonObject] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +150,25 @@ def record(
         else store
         for store in system.stores
     )
-    header = make_header(pipeline, system, key=key, depth=depth)
-    header = replace(header, data=collections[0].name, configured=configured)
+    stage = _rerank_stage(pipeline)
+    policy = _shape_policy(pipeline)
+    info = describe_scorer(stage.scorer) if stage else ScorerInfo(name="")
+    header = Header(
+        stores=tuple(ref.name for ref in pipeline.stores),
+        reranker=declared_name(stage.scorer) if stage else "",
+        depth=depth if stage else 0,
+        k=pipeline.k,
+        data=collections[0].name,
+        pipeline=system.name,
+        key=key,
+        retrieval_modes=tuple(_retrieval_mode(ref) for ref in pipeline.stores),
+        configured=configured,
+        score_scale=info.score_scale,
+        languages=info.languages,
+        store_languages=tuple(store_languages(ref) or "any" for ref in pipeline.stores),
+        recency=policy.recency,
+        boosts=policy.boosts,
+    )
     busy = f"{out} is being written by another process. Wait for it, or choose another file."
     with file_lock(out.with_name(f".{out.name}.lock"), busy=busy):
         done = _start_or_resume(out, header)
@@ -156,23 +182,10 @@ def record(
     return len(waiting)
 
 
-def make_header(pipeline: Pipeline, system: System, *, key: str, depth: int) -> Header:
-    """Return the header of a recording of this pipeline."""
-    stage = _rerank_stage(pipeline)
-    info = describe_scorer(stage.scorer) if stage else ScorerInfo(name="")
-    return Header(
-        stores=tuple(ref.name for ref in pipeline.stores),
-        reranker=declared_name(stage.scorer) if stage else "",
-        depth=depth if stage else 0,
-        k=pipeline.k,
-        pipeline=system.name,
-        key=key,
-        retrieval_modes=tuple(_retrieval_mode(ref) for ref in pipeline.stores),
-        configured=system.stores,
-        score_scale=info.score_scale,
-        languages=info.languages,
-        store_languages=tuple(store_languages(ref) or "any" for ref in pipeline.stores),
-    )
+def _shape_policy(pipeline: Pipeline) -> ShapePolicy:
+    """Return the policy with recency or boosts; the guard is a stage of its own."""
+    policies = [stage.policy for stage in pipeline.stages if isinstance(stage, Shape)]
+    return next((policy for policy in policies if policy.recency or policy.boosts), ShapePolicy())
 
 
 def _rerank_stage(pipeline: Pipeline) -> Rerank | None:
@@ -182,7 +195,7 @@ def _rerank_stage(pipeline: Pipeline) -> Rerank | None:
 def _start_or_resume(out: Path, header: Header) -> set[tuple[str, str]]:
     """Write the header of a new recording, or return (split, query) of the recorded queries."""
     if not out.exists() or not out.stat().st_size:
-        out.write_text(header_line(header), encoding="utf-8")
+        out.write_text(recording_line(header), encoding="utf-8")
         return set()
     # The index may have moved between two runs; the key shows whether it is the same.
     with out.open(encoding="utf-8") as file:
@@ -196,19 +209,14 @@ def _start_or_resume(out: Path, header: Header) -> set[tuple[str, str]]:
 
 
 async def _record_queries(
-    pipeline: Pipeline,
-    waiting: Sequence[tuple[Collection, str]],
-    out: Path,
-    *,
-    depth: int,
-    progress: Progress | None,
+    pipeline: Pipeline, waiting: Sequence[tuple[Collection, str]], out: Path, *, depth: int, progress: Progress | None
 ) -> None:
     try:
         with out.open("a", encoding="utf-8") as file:
             for number, (collection, query) in enumerate(waiting, start=1):
                 scores = await raw_scores(pipeline, collection.queries[query], depth)
                 row = RecordedQuery(query, collection.split, qrels=collection.qrels[query], **scores)
-                file.write(query_line(row))
+                file.write(recording_line(row))
                 file.flush()
                 if progress:
                     progress(number, len(waiting))
@@ -233,6 +241,13 @@ async def raw_scores(pipeline: Pipeline, text: str, depth: int) -> JsonObject:
         "lists": {branch.ref.name: [(hit.id, hit.score) for hit in branch.hits] for branch in branches},
         "facts": dict(fused.records[0].evidence),
     }
+    policy = _shape_policy(pipeline)
+    names = [rule.field for rule in (policy.recency, *policy.boosts) if rule]
+    fields["metadata"] = {
+        hit.id: known
+        for hit in fused
+        if (known := {name: hit.metadata[name] for name in names if name in hit.metadata})
+    }
     stage = _rerank_stage(pipeline)
     if stage is None:
         return fields
@@ -244,9 +259,7 @@ async def raw_scores(pipeline: Pipeline, text: str, depth: int) -> JsonObject:
     scores = await stage.scorer.score(text, hits, deadline=Deadline.never())
     if scores.degraded:
         raise ResiftError(f"Cannot record: {scores.reason}. Run the command again to continue.")
-    rerank = {
-        hit.id: float(value) for hit, value in zip(hits, scores.values, strict=True) if value is not None
-    }
+    rerank = {hit.id: float(value) for hit, value in zip(hits, scores.values, strict=True) if value is not None}
     top = Pool(query=text, k=pipeline.k, hits=tuple(fused[:MAX_NEIGHBOR_HITS]))
     top = await pipeline.add_neighbors(top)
     if top.degraded:
@@ -258,14 +271,9 @@ def _retrieval_mode(store: StoreRef) -> str:
     return RETRIEVAL_MODES.get(store.kind, store.kind)
 
 
-def header_line(header: Header) -> str:
-    """Return the first line of a recording."""
-    return to_json(asdict(header)) + "\n"
-
-
-def query_line(recorded: RecordedQuery) -> str:
-    """Return the line of a query."""
-    return to_json(asdict(recorded)) + "\n"
+def recording_line(part: Header | RecordedQuery) -> str:
+    """Return the line of a header or a query."""
+    return to_json(asdict(part)) + "\n"
 
 
 @check_arguments
@@ -311,8 +319,8 @@ class Setting:
 
     With `depth` 0 there is no reranking; after `weighted` fusion it is the maximum depth. Without `blend` the
     order of the reranker is final. `weights` are in the order of the recorded stores, all 1 if empty. None as
-    `blend_weight` or `dense_weight` means the fitted weight. The shifts are added to these. `floor`
-    is (store, score), a threshold of the gate.
+    `blend_weight` or `dense_weight` means the fitted weight. The shifts are added to these.
+    `boosts` are the weights of recency and boosts, those of the recorded pipeline if empty.
     """
 
     method: str = "rrf"
@@ -326,8 +334,8 @@ class Setting:
     blend_weight: float | None = Blend().weight
     temperature: float = Blend().temperature
     neighbors: float = Blend().neighbors
-    floor: tuple[str, float] | None = None
     guard: bool = False
+    boosts: tuple[float, ...] = ()
 
     def plain(self) -> JsonObject:
         """Return the options with effect, as data; after `weighted` fusion the depth is adaptive."""
@@ -360,13 +368,12 @@ class Replay:
         stores, modes = recording.header.stores, recording.header.retrieval_modes
         self._modes = modes or ("",) * len(stores)
         self._lists = [
-            [recorded_hits(query.lists[name], name) for name in stores] for query in recording.queries
+            [recorded_hits(query.lists[name], name, query.metadata) for name in stores] for query in recording.queries
         ]
         self._retrieved = [
             [
                 replace(
-                    make_record(StageKind.RETRIEVE, "retrieve", hits, scored=True, source=name),
-                    retrieval_mode=mode,
+                    make_record(StageKind.RETRIEVE, "retrieve", hits, scored=True, source=name), retrieval_mode=mode
                 )
                 for hits, name, mode in zip(lists, stores, self._modes, strict=True)
             ]
@@ -379,9 +386,13 @@ class Replay:
         stores = self.recording.header.stores
         if setting.weights and len(setting.weights) != len(stores):
             raise InputError(f"{len(setting.weights)} weights for {len(stores)} stores; give one each.")
-        if setting.floor is not None and setting.floor[0] not in stores:
-            raise InputError(f"The floor is for {setting.floor[0]!r}, which is not a recorded store.")
-        policy = ShapePolicy(blend=blend_policy(setting), guard=Guard() if setting.guard else None)
+        rules = weigh_rules(self.recording.header, setting)
+        policy = ShapePolicy(
+            blend=blend_policy(setting) if setting.depth else None,
+            guard=Guard() if setting.guard and setting.depth else None,
+            recency=next((rule for rule in rules if isinstance(rule, Recency)), None),
+            boosts=tuple(rule for rule in rules if isinstance(rule, Boost)),
+        )
         ranked = {}
         for i, (query, fused) in enumerate(zip(self.recording.queries, self._fuse(setting), strict=True)):
             ranked[query.query] = self._rank(i, query, fused, setting, policy)[:max_hits]
@@ -415,23 +426,15 @@ class Replay:
         self._fused[key] = fused
         return fused
 
-    def _rank(
-        self, i: int, query: RecordedQuery, fused: FusedHits, setting: Setting, policy: ShapePolicy
-    ) -> list[str]:
-        """Gate, rerank and shape one query, and return its ids."""
+    def _rank(self, i: int, query: RecordedQuery, fused: FusedHits, setting: Setting, policy: ShapePolicy) -> list[str]:
+        """Rerank and shape one query, and return its ids."""
         k = self.recording.header.k
         records: list[StageRecord] = [*self._retrieved[i], *fused.records]
         hits: Sequence[Hit] = fused
-        if setting.floor is not None:
-            store, threshold = setting.floor
-            profile = Profile(default=threshold, signal=store)
-            gated = gate(hits, trace=Trace(records), profile=profile, rerank_top_n=k)
-            hits = gated.kept
-            records.append(gated.record)
-        if not setting.depth or not hits:
+        if not hits or not (setting.depth or policy.recency or policy.boosts):
             return [hit.id for hit in hits]
         depth = setting.depth
-        if fused.records[0].weights:
+        if depth and fused.records[0].weights:
             depth = rerank_depth([hit.score or 0.0 for hit in hits], max_depth=setting.depth)
         if depth:
             info = self.recording.header.scorer
@@ -462,7 +465,15 @@ def blend_policy(setting: Setting) -> Blend | None:
     )
 
 
-def recorded_hits(ranked: Sequence[tuple[str, float | None]], store: str) -> list[Hit]:
+def weigh_rules(header: Header, setting: Setting) -> list[Recency | Boost]:
+    """Return recency and boosts of the recorded pipeline with the weights of a setting."""
+    weights = setting.boosts or [rule.weight for rule in header.rules]
+    return [replace(rule, weight=weight) for rule, weight in zip(header.rules, weights, strict=True)]
+
+
+def recorded_hits(
+    ranked: Sequence[tuple[str, float | None]], store: str, metadata: Mapping[str, JsonObject] | None = None
+) -> list[Hit]:
     """Return the recorded list of a store as hits."""
     # The id replaces the text, which a recording does not have: a hit without text is not reranked.
-    return [Hit(id, id, score, store) for id, score in ranked]
+    return [Hit(id, id, score, store, (metadata or {}).get(id, {})) for id, score in ranked]

@@ -10,23 +10,21 @@ import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from resift.errors import DataFormatError, InputError, did_you_mean
 from resift.evaluation.measures import Judge, Quality, measure_name
 from resift.evaluation.readers import Collection, json_rows
-from resift.evaluation.recording import Header, RecordedQuery, Recording, Replay, Setting, default_setting
+from resift.evaluation.recording import Header, RecordedQuery, Recording, Replay, Setting, default_setting, weigh_rules
 from resift.evaluation.runner import query_digest
 from resift.ranking.fusion.weighted import NAME as WEIGHTED
 from resift.ranking.scaling import mean_and_deviation
 from resift.types import JsonMapping, JsonValue
 from resift.validation import check_arguments
 
-Search = Literal["local", "grid"]
 SearchSpace = Mapping[str, Sequence[JsonValue]]
-"""Option of a setting -> values to try. `weight:1` is the weight of the second store."""
+"""Option of a setting -> values to try. `weight:1` is the weight of the second store, `boost:0` of the first rule."""
 
 RANDOM_SHARE = 0.4
 """Fraction of the budget for random settings, before the best of them are improved."""
@@ -58,9 +56,7 @@ class TuningResult(NamedTuple):
     history: tuple[tuple[Setting, float], ...]
 
 
-def search_space(
-    header: Header, *, floors: Sequence[tuple[str, float]] = (), neighbors: bool = False
-) -> SearchSpace:
+def search_space(header: Header, *, neighbors: bool = False) -> SearchSpace:
     """Return the values to try for each option; `neighbors` if the recording has nearest neighbors."""
     ratios = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
     space: dict[str, Sequence[JsonValue]] = {
@@ -70,6 +66,9 @@ def search_space(
         # Only the ratios of weights count, so that of the first store is fixed.
         **{f"weight:{i}": ratios for i in range(1, len(header.stores))},
     }
+    for i, rule in enumerate(header.rules):
+        if not getattr(rule, "values", None):  # which have no weight
+            space[f"boost:{i}"] = tuple(sorted({0.0, 0.05, 0.1, 0.2, 0.3, 0.5, rule.weight}))
     if header.depth:
         depths = [depth for depth in (5, 10, 20, 50, 100) if depth < header.depth]
         space["depth"] = (0, *depths, header.depth)
@@ -79,70 +78,37 @@ def search_space(
         space["temperature"] = (0.25, 0.5, 0.75, 1.0, 1.5, 2.5)
         if neighbors:
             space["neighbors"] = (0.0, 0.25, 0.5, 0.75)
-    if floors:
-        space["floor"] = (None, *floors)
     return space
-
-
-def coarse_grid(space: SearchSpace) -> SearchSpace:
-    """Return a part of the space that is small enough to try everything."""
-    coarse: dict[str, Sequence[JsonValue]] = {
-        "k_param": (10.0, 60.0),
-        "dense_shift": (-0.2, 0.0, 0.2),
-        "depth": (0, max(space.get("depth", (0,)))),
-        "blend": ("promote", "z-score"),
-        "blend_weight": (None, 0.5, 0.75),
-        "reranker_shift": (0.0,),
-        "temperature": (1.0,),
-        "neighbors": (0.0, 0.5),
-    }
-    return {
-        option: (0.5, 1.0, 2.0) if option.startswith("weight:") else coarse.get(option, values)
-        for option, values in space.items()
-    }
 
 
 def tune(
     recording: Recording,
     *,
     measure: str = "nDCG@10",
-    search: Search = "local",
     budget: int = 200,
     seed: int = 1,
     start: Setting | None = None,
-    floors: Sequence[tuple[str, float]] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> TuningResult:
     """Return the best setting found; the same arguments give the same result.
 
-    `grid` tries every combination of a coarse grid. `local` tries random settings and then improves the best
-    of them, one option at a time, within the budget. The start is returned unless the best setting is better
-    by more than the standard error of the difference.
+    Tries random settings and then improves the best of them, one option at a time, within the budget. The
+    start is returned unless the best setting is better by more than the standard error of the difference.
     """
-    if search not in ("local", "grid"):
-        raise InputError(f"Unknown search {search!r}. {did_you_mean(str(search), ('local', 'grid'))}")
     if budget < 1:
         raise InputError(f"budget is {budget}; try at least 1 setting.")
     header = recording.header
-    space = search_space(header, floors=floors, neighbors=any(query.neighbors for query in recording.queries))
+    space = search_space(header, neighbors=any(query.neighbors for query in recording.queries))
     trials = _Trials(recording, measure, budget=budget, progress=progress)
     # Without the guard, which is not tuned.
     first = replace(start or default_setting(header), guard=False)
     trials.measure(first)
-    if search == "grid":
-        grid = coarse_grid(space)
-        for values in product(*grid.values()):
-            setting = _make_setting(dict(zip(grid, values, strict=True)), header)
-            if not trials.has_budget(setting):
-                break
-            trials.measure(setting)
-    else:
-        generator = random.Random(seed)  # noqa: S311 - a search, no secret
-        while len(trials.values) < max(1, int(budget * RANDOM_SHARE)):
-            choice = {option: generator.choice(values) for option, values in space.items()}
-            trials.measure(_make_setting(choice, header))
-        for setting in sorted(trials.values, key=lambda setting: -trials.values[setting])[:STARTS]:
-            _improve(trials, space, header, setting)
+    generator = random.Random(seed)  # noqa: S311 - a search, no secret
+    while len(trials.values) < max(1, int(budget * RANDOM_SHARE)):
+        choice = {option: generator.choice(values) for option, values in space.items()}
+        trials.measure(_make_setting(choice, header))
+    for setting in sorted(trials.values, key=lambda setting: -trials.values[setting])[:STARTS]:
+        _improve(trials, space, header, setting)
     best = max(trials.values, key=lambda setting: (trials.values[setting], -len(setting.plain())))
     if not trials.is_significant(best, first):
         best = first
@@ -206,6 +172,7 @@ def _one_option_changed(space: SearchSpace, header: Header, setting: Setting) ->
     weights = setting.weights or (1.0,) * len(header.stores)
     options = {option: getattr(setting, option) for option in Setting.__slots__}
     options |= {f"weight:{i}": weight / weights[0] for i, weight in enumerate(weights) if i}
+    options |= {f"boost:{i}": rule.weight for i, rule in enumerate(weigh_rules(header, setting))}
     for option, values in space.items():
         for value in values:
             changed = _make_setting({**options, option: value}, header)
@@ -216,6 +183,8 @@ def _one_option_changed(space: SearchSpace, header: Header, setting: Setting) ->
 def _make_setting(options: JsonMapping, header: Header) -> Setting:
     """Return a setting; options without effect get their default, so that nothing is tried twice."""
     weights = tuple(float(options.get(f"weight:{i}", 1.0)) for i in range(len(header.stores)))
+    declared = tuple(rule.weight for rule in header.rules)
+    boosts = tuple(float(options.get(f"boost:{i}", weight)) for i, weight in enumerate(declared))
     default = Setting()
     depth = int(options.get("depth", 0))
     if depth and options["method"] == WEIGHTED:
@@ -236,7 +205,7 @@ def _make_setting(options: JsonMapping, header: Header) -> Setting:
         blend_weight=options["blend_weight"] if uses_blend else default.blend_weight,
         temperature=options["temperature"] if uses_blend and blend == "promote" else default.temperature,
         neighbors=options.get("neighbors", default.neighbors) if uses_blend else default.neighbors,
-        floor=options.get("floor"),
+        boosts=() if boosts == declared else boosts,
     )
 
 
@@ -324,9 +293,7 @@ def fit_judged(recording: Recording, measure: str = "nDCG@10") -> ClickFit:
     return _fit_shifts(recording, values)
 
 
-def _fit_shifts(
-    recording: Recording, measure_run: Callable[[Mapping[str, Sequence[str]]], list[float]]
-) -> ClickFit:
+def _fit_shifts(recording: Recording, measure_run: Callable[[Mapping[str, Sequence[str]]], list[float]]) -> ClickFit:
     """Return the shifts of the fitted weights of vector search and reranker with the largest gain.
 
     Each step away from the default must bring more than its cost, which shrinks the result toward the shipped
@@ -385,6 +352,4 @@ def weight_steps(start: Setting, header: Header) -> dict[Setting, int]:
 
 def best_after_cost(gains: Mapping[Setting, Sequence[float]], steps: Mapping[Setting, int]) -> Setting:
     """Return the setting with the largest total gain after the cost of its steps."""
-    return max(
-        gains, key=lambda setting: (math.fsum(gains[setting]) - STEP_COST * steps[setting], -steps[setting])
-    )
+    return max(gains, key=lambda setting: (math.fsum(gains[setting]) - STEP_COST * steps[setting], -steps[setting]))

@@ -43,7 +43,26 @@ class Explanation:
 
     def text(self, *, width: int = 80, paint: Paint | None = None, curves: bool = True) -> str:
         """Return the picture for a terminal of that many columns; without curves, plain rows of ranks."""
-        return text_picture(self.flow, width=width, top=self.top, paint=paint, curves=curves)
+        layout = make_layout(self.flow, top=self.top)
+        style = paint or (lambda text, _: text)
+        if not layout.lines:
+            return "There are no hits to explain."
+        count = len(layout.columns)
+        name_width = min(24, max(display_width(line.path.id) for line in layout.lines)) + 2
+        gap = (width - name_width - len(_list_headings(layout)) - count * _RANK_WIDTH) // max(1, count - 1)
+        if gap < _MIN_GAP or count + len(layout.lists) < 2:
+            lines = _paths_in_words(layout, width, style)
+        else:
+            draw = _draw_curves if curves else _draw_rows
+            lines = [*draw(layout, min(_MAX_GAP, gap), width, style), ""]
+            for line in layout.lines:
+                _, heading, used = _hit_heading(line, layout, width, style)
+                space = width - used - 2
+                lines.append(f"{heading}  {clip_phrase(line.move.reason, space)}" if space >= 12 else heading)
+        hidden = len(self.flow.kept) + len(self.flow.cut) - len(layout.lines)
+        if hidden > 0:
+            lines.append(style(clip(f"… and {hidden} more candidates that are not drawn", width), "dim"))
+        return "\n".join(lines)
 
     def svg(self) -> str:
         """Return the picture as a self-contained SVG file."""
@@ -75,36 +94,6 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         return self.svg()
-
-
-def text_picture(
-    flow: Flow, *, width: int = 80, top: int = 10, paint: Paint | None = None, curves: bool = True
-) -> str:
-    """Draw the flow within that many columns; `paint` adds color, `curves=False` omits the braille dots."""
-    layout = make_layout(flow, top=top)
-    style = paint or (lambda text, _: text)
-    if not layout.lines:
-        return "There are no hits to explain."
-    gap = _column_gap(layout, width)
-    if gap:
-        picture = _draw_curves(layout, gap, width, style) if curves else _draw_rows(layout, gap, width, style)
-        lines = [*picture, "", *_legend(layout, width, style)]
-    else:
-        lines = _paths_in_words(layout, width, style)
-    hidden = len(flow.kept) + len(flow.cut) - len(layout.lines)
-    if hidden > 0:
-        lines.append(style(clip(f"… and {hidden} more candidates that are not drawn", width), "dim"))
-    return "\n".join(lines)
-
-
-def _column_gap(layout: Layout, width: int) -> int:
-    """Return the space between two columns, or 0 if the terminal is too narrow for a picture."""
-    count = len(layout.columns)
-    if count + len(layout.lists) < 2:
-        return 0
-    name = min(24, max(display_width(line.path.id) for line in layout.lines)) + 2
-    space = (width - name - len(_list_headings(layout)) - count * _RANK_WIDTH) // max(1, count - 1)
-    return min(_MAX_GAP, space) if space >= _MIN_GAP else 0
 
 
 def _list_headings(layout: Layout) -> str:
@@ -143,11 +132,7 @@ def _draw_curves(layout: Layout, gap: int, width: int, style: Paint) -> list[str
                 grid[node.row][i] = (char, _color(line))
     last_column = len(layout.columns) - 1
     first = {line.nodes[0].row: line for line in layout.lines if line.nodes and not line.nodes[0].column}
-    last = {
-        line.nodes[-1].row: line
-        for line in layout.lines
-        if line.nodes and line.nodes[-1].column == last_column
-    }
+    last = {line.nodes[-1].row: line for line in layout.lines if line.nodes and line.nodes[-1].column == last_column}
     name_width = width - len(_list_headings(layout)) - size - 1
     drawn = [_headings(layout, step, width, style)]
     for i, row in enumerate(grid):
@@ -187,16 +172,6 @@ def _draw_rows(layout: Layout, gap: int, width: int, style: Paint) -> list[str]:
         head = _list_ranks(line, layout) + "".join(row)
         rows.append(f"{head}{style(short_id(line.path.id, max(8, width - len(head))), _color(line))}")
     return rows
-
-
-def _legend(layout: Layout, width: int, style: Paint) -> list[str]:
-    """Return one line per hit: its rank, its move, and the stage that moved it most."""
-    lines = []
-    for line in layout.lines:
-        _, heading, used = _hit_heading(line, layout, width, style)
-        space = width - used - 2
-        lines.append(f"{heading}  {clip_phrase(line.move.reason, space)}" if space >= 12 else heading)
-    return lines
 
 
 def _paths_in_words(layout: Layout, width: int, style: Paint) -> list[str]:

@@ -59,11 +59,6 @@ class HitPath:
         """The hit's id."""
         return self.hit.id
 
-    @property
-    def last_rank(self) -> int | None:
-        """The rank in the last column that has the hit."""
-        return next((position.rank for position in reversed(list(self.places.values()))), None)
-
 
 @dataclass(frozen=True, slots=True)
 class Flow:
@@ -101,8 +96,8 @@ def read_flow(ranking: Ranking, *, query: str = "") -> Flow:
         for rank, hit in enumerate(ranking.hits, start=1)
     ]
     cut = [HitPath(hit, positions[hit.id], None, "", cut_reasons.get(hit.id, "")) for hit in ranking.cut]
-    absent = FlowPosition(0, None)
-    if not columns or any(path.places.get(columns[-1].key, absent).rank != path.final for path in kept):
+    last = columns[-1].key if columns else ""
+    if any(last not in path.places or path.places[last].rank != path.final for path in kept) or not columns:
         columns.append(FlowColumn("final", "final"))
         kept = [
             replace(path, places={**path.places, "final": FlowPosition(path.final or 0, path.hit.score)})
@@ -120,9 +115,7 @@ def read_flow(ranking: Ranking, *, query: str = "") -> Flow:
     )
 
 
-def _read_columns(
-    trace: Trace, ids: Sequence[str]
-) -> tuple[list[FlowColumn], dict[str, dict[str, FlowPosition]]]:
+def _read_columns(trace: Trace, ids: Sequence[str]) -> tuple[list[FlowColumn], dict[str, dict[str, FlowPosition]]]:
     """Return a column per record that changes anything, and id -> column key -> position."""
     columns: list[FlowColumn] = []
     positions: dict[str, dict[str, FlowPosition]] = {id: {} for id in ids}
@@ -281,19 +274,11 @@ MAX_FALLEN = 3
 
 
 class Node(NamedTuple):
-    """A hit in one column: its row from 0, and its rank, None if the column does not have it."""
+    """A hit in one column or list: its row from 0, and its rank, None if the column does not have it."""
 
     column: int
     row: int
     rank: int | None
-
-
-class ListRank(NamedTuple):
-    """A hit in one of several lists: the list, its row among the shown hits of the list, its rank."""
-
-    list: int
-    row: int
-    rank: int
 
 
 class HitLine(NamedTuple):
@@ -303,11 +288,11 @@ class HitLine(NamedTuple):
     path: HitPath
     move: Move
     nodes: tuple[Node, ...]
-    list_ranks: tuple[ListRank, ...] = ()
+    list_nodes: tuple[Node, ...] = ()
 
     def rank_in(self, list: int) -> int | None:
         """Return the rank of the hit in this list, or None."""
-        return next((entry.rank for entry in self.list_ranks if entry.list == list), None)
+        return next((node.rank for node in self.list_nodes if node.column == list), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,12 +331,12 @@ def make_layout(flow: Flow, *, top: int = 10, fallen: int = MAX_FALLEN) -> Layou
         for row, path in enumerate([*ranked, *absent]):
             position = path.places.get(column.key)
             nodes[path.id].append(Node(i, row, position.rank if position else None))
-    list_ranks: dict[str, list[ListRank]] = {path.id: [] for path in shown}
+    list_nodes: dict[str, list[Node]] = {path.id: [] for path in shown}
     for i, column in enumerate(lists if forked else ()):
         for row, path in enumerate(_sort_by_rank(column, shown)):
-            list_ranks[path.id].append(ListRank(i, row, path.places[column.key].rank))
+            list_nodes[path.id].append(Node(i, row, path.places[column.key].rank))
     lines = tuple(
-        HitLine(number, path, find_move(path, flow), tuple(nodes[path.id]), tuple(list_ranks[path.id]))
+        HitLine(number, path, find_move(path, flow), tuple(nodes[path.id]), tuple(list_nodes[path.id]))
         for number, path in enumerate(shown, start=1)
     )
     return Layout(columns, lines, len(shown), lists if forked else ())

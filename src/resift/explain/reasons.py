@@ -25,9 +25,17 @@ def why(ranking: Ranking, id: str) -> str:
     """Explain the rank of a hit in words, or why it is absent."""
     if any(hit.id == id for hit in ranking.hits):
         return _explain_hits(ranking, [id])[id]
-    if any(hit.id == id for hit in ranking.cut):
-        return _explain_cut(ranking, id)
-    return _explain_unknown(ranking, id)
+    if all(hit.id != id for hit in ranking.cut):
+        return _explain_unknown(ranking, id)
+    steps = ranking.path(id)
+    head = f"{id!r} is not among the {len(ranking.hits)} hit{'' if len(ranking.hits) == 1 else 's'}"
+    if not steps:
+        return f"{head}; the trace has no reason."
+    last = steps[-1]
+    cause = f": {last.note}" if last.cut and last.note else ""
+    head += f": it was {ordinal(last.rank)} of {_count_candidates(ranking)} and was cut{cause}."
+    before = [step for step in steps if not step.cut]
+    return " ".join([head, *_describe_steps(before, skip=_weight_notes(ranking.trace))])
 
 
 def why_all(ranking: Ranking) -> dict[str, str]:
@@ -77,9 +85,7 @@ def deciding_parts(trace: Trace, ids: Iterable[str]) -> dict[str, str]:
         return {}
     blend, before, after = blends[-1], orders[-1].positions(), blends[-1].positions()
     return {
-        id: part
-        for id in ids
-        if id in before and id in after and (part := _deciding_part(blend, id, before, after))
+        id: part for id in ids if id in before and id in after and (part := _deciding_part(blend, id, before, after))
     }
 
 
@@ -94,8 +100,7 @@ def _deciding_part(blend: StageRecord, id: str, before: Mapping[str, int], after
         return ""
     sign = 1 if up else -1
     gains = {
-        name: sign
-        * (column.get(id, 0.0) - math.fsum(column.get(other, 0.0) for other in overtaken) / len(overtaken))
+        name: sign * (column.get(id, 0.0) - math.fsum(column.get(other, 0.0) for other in overtaken) / len(overtaken))
         for name, column in blend.parts.items()
     }
     name = max(gains, key=lambda part: gains[part])
@@ -121,19 +126,6 @@ def _explain_hits(ranking: Ranking, ids: Sequence[str]) -> dict[str, str]:
             parts.append("No reranker scored it, so it follows the hits with a score.")
         explained[id] = " ".join(parts)
     return explained
-
-
-def _explain_cut(ranking: Ranking, id: str) -> str:
-    steps = ranking.path(id)
-    hits = "1 hit" if len(ranking.hits) == 1 else f"{len(ranking.hits)} hits"
-    head = f"{id!r} is not among the {hits}"
-    if not steps:
-        return f"{head}; the trace has no reason."
-    last = steps[-1]
-    cause = f": {last.note}" if last.cut and last.note else ""
-    head += f": it was {ordinal(last.rank)} of {_count_candidates(ranking)} and was cut{cause}."
-    before = [step for step in steps if not step.cut]
-    return " ".join([head, *_describe_steps(before, skip=_weight_notes(ranking.trace))])
 
 
 def _explain_unknown(ranking: Ranking, id: str) -> str:
@@ -188,9 +180,7 @@ def _describe_steps(steps: Sequence[Step], decided: str = "", *, skip: Collectio
         # The blend weighs all evidence from the start; every other stage changes the order before it.
         moved = (start if blended else rank) - step.rank if rank else 0
         note = "" if step.note in skip else step.note
-        sentences += _describe_stage(
-            replace(step, note=note), moved, decided if blended else "", first=not rank
-        )
+        sentences += _describe_stage(replace(step, note=note), moved, decided if blended else "", first=not rank)
         if step.kind is StageKind.FUSE or not start:
             start = step.rank
         rank = step.rank

@@ -10,23 +10,15 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from importlib import resources
 from itertools import pairwise
 from typing import Literal
 
 from markupsafe import Markup, escape
 
-from resift.explain.flow import (
-    Flow,
-    FlowColumn,
-    HitLine,
-    Layout,
-    Node,
-    hit_body,
-    hit_title,
-    make_layout,
-)
+from resift.explain.flow import Flow, FlowColumn, HitLine, Layout, Node, hit_body, hit_title, make_layout
 from resift.text.snippets import clip, clip_words, short_id
 
 # Control characters, lone surrogates and non-characters: XML parsers reject them, some cannot be encoded.
@@ -74,37 +66,13 @@ def _clean(value: object) -> object:
     return value
 
 
-# ruff: noqa: E501 - style sheets are easier to read with long lines
+def asset(name: str) -> str:
+    """Return a style sheet or script of this package, with an empty line before it."""
+    return "\n" + resources.files("resift.explain").joinpath(name).read_text(encoding="utf-8")
 
 
-_COLORS = """
-SCOPE { color-scheme: light dark; --bg: #fbfaf8; --card: #fff; --fg: #22262b; --dim: #667079; --line: #e4e1db;
-  --rose: #12805c; --fell: #94641a; --wrong: #c2413a; --stayed: #3c6e9f; --cut: #8d949c; --on: #fff; --shade: rgba(30,30,30,.06); }
-@media (prefers-color-scheme: dark) { SCOPE { --bg: #14171b; --card: #1b1f25; --fg: #e8ebee; --dim: #a1abb5;
-  --line: #2e353d; --rose: #46c394; --fell: #e3b566; --wrong: #ff857b; --stayed: #7db4ea; --cut: #7b858f; --on: #101316; --shade: rgba(0,0,0,.3); } }
-"""
-
-FLOW_STYLE = """
-svg.flow { display: block; font-family: system-ui, -apple-system, "Segoe UI", sans-serif; }
-.flow text { fill: var(--fg); font-size: 13px; }
-.flow .stage { font-weight: 650; } .flow .query { font-size: 16px; font-weight: 650; } .flow .list { paint-order: stroke; stroke: var(--card); stroke-width: 5px; stroke-linejoin: round; }
-.flow .by, .flow .snippet { fill: var(--dim); font-size: 12px; }
-.flow .guide { stroke: var(--line); stroke-width: 1; stroke-dasharray: 1 5; stroke-linecap: round; }
-.flow .hit { outline: none; cursor: pointer; --c: var(--stayed); }
-.flow .rose { --c: var(--rose); } .flow .fell { --c: var(--fell); } .flow .cut { --c: var(--cut); }
-.flow path { fill: none; stroke: var(--c); stroke-width: 2.5; opacity: .62; transition: opacity .12s, stroke-width .12s; }
-.flow path.unknown { stroke-dasharray: 2 6; opacity: .45; stroke-linecap: round; } .flow .cut path { opacity: .35; }
-.flow .node { fill: var(--card); stroke: var(--c); stroke-width: 2; } .flow .node.end { fill: var(--c); }
-.flow circle.unknown { fill: var(--card); stroke: var(--c); stroke-dasharray: 2 2; }
-.flow .rank { font-size: 11.5px; font-weight: 600; fill: var(--c); font-variant-numeric: tabular-nums; }
-.flow .rank.end { fill: var(--on); } .flow .rank.small { font-size: 9.5px; } .flow .node.small { stroke-width: 1.5; }
-.flow .name { font-weight: 600; } .flow .sign { fill: var(--c); font-weight: 700; } .flow .cut .name { fill: var(--dim); }
-.flow .isolated { unicode-bidi: isolate; }
-.flow:has(.hit:hover) .hit:not(:hover), .flow:has(.hit:focus-visible) .hit:not(:focus-visible),
-.flow:has(.hit.on) .hit:not(.on) { opacity: .22; }
-.flow .hit:hover path, .flow .hit:focus-visible path, .flow .hit.on path { opacity: 1; stroke-width: 4; }
-.flow .hit:focus-visible .node { stroke-width: 4; }
-"""
+_COLORS = asset("colors.css")
+FLOW_STYLE = asset("flow.css")
 """Style of the picture alone, for pages that define the colors."""
 
 PAGE_COLORS = _COLORS.replace("SCOPE", ":root")
@@ -122,20 +90,11 @@ Anchor = Literal["start", "middle", "end"]
 
 
 def svg_element(
-    width: float,
-    height: float,
-    body: Iterable[Markup],
-    *,
-    css: str,
-    label: str,
-    role: str = "img",
-    top: float = 0,
+    width: float, height: float, body: Iterable[Markup], *, css: str, label: str, role: str = "img", top: float = 0
 ) -> Markup:
     """Return an `<svg>` element with a label for screen readers; `top` is the y of its upper edge."""
     size = html('viewBox="0 {2:g} {0:g} {1:.0f}" width="{0:g}" height="{1:.0f}"', width, height, top)
-    return html(
-        '<svg class="{}" {} role="{}" aria-label="{}">{}</svg>', css, size, role, label, join_markup(body)
-    )
+    return html('<svg class="{}" {} role="{}" aria-label="{}">{}</svg>', css, size, role, label, join_markup(body))
 
 
 def svg_text(x: float, y: float, text: object, *, css: str, anchor: Anchor = "start") -> Markup:
@@ -250,13 +209,7 @@ def svg_file(flow: Flow, *, top: int = 10) -> str:
 
 
 def picture(
-    flow: Flow,
-    layout: Layout,
-    *,
-    frame: PictureSize,
-    kind: str,
-    links: bool = False,
-    marked: Collection[str] = (),
+    flow: Flow, layout: Layout, *, frame: PictureSize, kind: str, links: bool = False, marked: Collection[str] = ()
 ) -> Markup:
     """Draw the flow; `links` connects each line to the hit's details, the ids in `marked` are highlighted."""
     grid = Grid(layout, frame)
@@ -307,10 +260,16 @@ def _hit_line(line: HitLine, grid: Grid, *, links: bool, marked: bool) -> Markup
         for node in line.nodes
     ]
     label = f"{hit_title(line.path.hit)}: {', '.join(ranks)}. {line.move.reason}."
-    shapes = [svg_title(label), *_curves(line, grid)]
-    for entry in line.list_ranks:
-        y = grid.list_y(entry.list, entry.row)
-        shapes.append(_rank_circle(entry.rank, grid.x(-1), y, grid.list_radius, " small"))
+    shapes = [svg_title(label)]
+    for node in line.list_nodes if line.nodes else ():
+        x, y = grid.x(-1), grid.list_y(node.column, node.row)
+        shapes.append(svg_curve(x, y, grid.x(0), grid.y(line.nodes[0].row)))
+    for start, end in pairwise(line.nodes):
+        css = "unknown" if start.rank is None or end.rank is None else ""
+        shapes.append(svg_curve(grid.x(start.column), grid.y(start.row), grid.x(end.column), grid.y(end.row), css=css))
+    for node in line.list_nodes:
+        y = grid.list_y(node.column, node.row)
+        shapes.append(_rank_circle(node.rank or 0, grid.x(-1), y, grid.list_radius, " small"))
     for node in line.nodes:
         x, y = grid.x(node.column), grid.y(node.row)
         if node.rank is None:
@@ -321,22 +280,10 @@ def _hit_line(line: HitLine, grid: Grid, *, links: bool, marked: bool) -> Markup
     if line.nodes:
         shapes.append(_hit_name(line, line.nodes[-1], grid))
     classes = f"{line.move.kind} marked" if marked else line.move.kind
-    attributes = html(
-        'class="hit {}" data-hit="{}" aria-label="{}" tabindex="0"', classes, line.number, label
-    )
+    attributes = html('class="hit {}" data-hit="{}" aria-label="{}" tabindex="0"', classes, line.number, label)
     if links:
         return html('<a href="#hit-{}" {}>{}</a>', line.number, attributes, join_markup(shapes))
     return html('<g {} role="img">{}</g>', attributes, join_markup(shapes))
-
-
-def _curves(line: HitLine, grid: Grid) -> Iterator[Markup]:
-    if line.nodes:
-        join_y = grid.y(line.nodes[0].row)
-        for entry in line.list_ranks:
-            yield svg_curve(grid.x(-1), grid.list_y(entry.list, entry.row), grid.x(0), join_y)
-    for start, end in pairwise(line.nodes):
-        css = "unknown" if start.rank is None or end.rank is None else ""
-        yield svg_curve(grid.x(start.column), grid.y(start.row), grid.x(end.column), grid.y(end.row), css=css)
 
 
 def _rank_circle(rank: int, x: float, y: float, radius: float, kind: str) -> Markup:
@@ -352,9 +299,7 @@ def _hit_name(line: HitLine, node: Node, grid: Grid) -> Markup:
     if size is NARROW:
         return svg_text(x - 4, y + 4, sign, css="name")
     if node.column < len(grid.layout.columns) - 1:
-        return svg_text(
-            x, y + 4, html("{} {}", sign, _isolate(short_id(hit_title(line.path.hit), 20))), css="name"
-        )
+        return svg_text(x, y + 4, html("{} {}", sign, _isolate(short_id(hit_title(line.path.hit), 20))), css="name")
     name = html("{} {}", sign, _isolate(short_id(hit_title(line.path.hit), size.name_chars)))
     text = svg_text(x, y - 2, name, css="name")
     if line.path.hit.text:

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any, Literal, cast
 from uuid import UUID
 
 from resift.errors import DuplicateIdError, InputError, InvalidHitError
-from resift.external.records import (
-    HIT_KEYS,
-    ID_KEYS,
-    check_text_keys,
-    no_text,
-    read_flat_text,
-    read_metadata,
-)
+from resift.external.records import HIT_KEYS, ID_KEYS, check_text_keys, no_text, read_flat_text, read_metadata
 from resift.external.responses import Table, list_documents
 from resift.external.systems import DISTANCE, REPEATABLE_ID, find_reader, flatten_record, orient_scores
 from resift.types import Hit, JsonMapping, JsonObject, JsonValue, set_original, to_finite_float
@@ -56,9 +50,10 @@ def read_hits(
 
     The text of a dict is read as `resift.external.records` describes; its other fields become metadata.
     Results of search systems are read by their structure, and `hit.original` is the object that was passed.
-    Strings and dicts without an id are numbered from "0"; where strings are ids, lists are fused by id, and
-    a text without one gets an id from its content. A score that is not a finite number is refused, unless
-    `flags` (id -> problem) is given to note it. `fields` collects the names of the text fields.
+    Candidates without an id are numbered from "0", or "0#2" if another one has that id; where strings are ids,
+    lists are fused by id, and a text without one gets an id from its content. A score that is not a finite
+    number is refused, unless `flags` (id -> problem) is given to note it. `fields` collects the names of the
+    text fields.
     """
     items = list_documents(candidates, name)
     keys = check_text_keys(text_keys)
@@ -66,15 +61,35 @@ def read_hits(
         hits = cast("list[Hit]", items)
     else:
         records = _read_records(items, strings_are)
+        ids = [record.id if isinstance(record, Hit) else _id(record, i) for i, record in enumerate(records)]
+        taken = set(ids)
         hits = []
         for number, (item, record) in enumerate(zip(items, records, strict=True)):
             if isinstance(record, Hit):
                 hits.append(record)
                 continue
-            hit = _from_record(record, item, number, source, keys, flags, fields, strings_are)
-            hits.append(set_original(hit, item))
-    if unique:
-        _refuse_duplicates(hits)
+            text = read_flat_text(record, keys, original=item if isinstance(item, Mapping) else record)
+            if fields is not None and not isinstance(item, str):
+                fields.update(dict.fromkeys(text.fields))
+            id = ids[number]
+            if id is None:
+                by_content = strings_are == "id" and text.text
+                id = content_id(text.text) if by_content else _unused_id(str(number), taken)
+            nested = record.get("metadata") or {}
+            if not isinstance(nested, Mapping):
+                raise InvalidHitError(f"Candidate {number}: metadata is {type_name(nested)}; pass a dict.")
+            score = _score(record.get("score"), id, number, flags)
+            store = str(record.get("source") or record.get("source_store") or source)
+            metadata = read_metadata(record, text, without=_NOT_METADATA)
+            hits.append(set_original(Hit(id, text.text, score, store, metadata), item))
+    seen: dict[str, int] = {}
+    for number, hit in enumerate(hits if unique else ()):
+        if hit.id in seen:
+            raise DuplicateIdError(
+                f"Candidates {seen[hit.id]} and {number} share the id {hit.id!r}. "
+                "Give each its own id, or leave ids out to have them numbered."
+            )
+        seen[hit.id] = number
     # The two usual policies leave every hit as it is.
     return hits if missing_text in ("last", "empty") else [_filled(hit, missing_text, keys) for hit in hits]
 
@@ -93,9 +108,7 @@ def _read_records(items: Sequence[object], strings_are: Literal["text", "id"]) -
         elif type(item) is tuple and len(item) == 2 and isinstance(item[0], (str, Mapping)):
             if isinstance(item[0], str) and isinstance(item[1], str):
                 raise InvalidHitError(f"Candidate {number} has two strings; pass {{'id': …, 'text': …}}.")
-            inner = (
-                {"id" if strings_are == "id" else "text": item[0]} if isinstance(item[0], str) else item[0]
-            )
+            inner = {"id" if strings_are == "id" else "text": item[0]} if isinstance(item[0], str) else item[0]
             records.append({**flatten_record(inner), "score": item[1]})
         else:
             kind = type(item)
@@ -106,23 +119,22 @@ def _read_records(items: Sequence[object], strings_are: Literal["text", "id"]) -
             if read is None:
                 raise InvalidHitError(_unknown(item, number))
             records.append(read(item))
-    _settle_list(records)
-    return records
-
-
-def _settle_list(records: list[JsonValue]) -> None:
-    """Settle what only the whole list shows: the sign of distances, and ids of chunks of one file."""
+    # Only the whole list shows the sign of distances, and which chunks are of one file.
     ranked = [record for record in records if isinstance(record, dict) and DISTANCE in record]
     if ranked:
         for record, score in zip(ranked, orient_scores([each[DISTANCE] for each in ranked]), strict=True):
             record["score"] = score
-    seen: dict[str, int] = {}
+    taken: set[str | None] = set()
     for record in records:
         if isinstance(record, dict) and REPEATABLE_ID in record:
-            id = record["id"]
-            seen[id] = seen.get(id, 0) + 1
-            if seen[id] > 1:
-                record["id"] = f"{id}#{seen[id]}"
+            record["id"] = _unused_id(record["id"], taken)
+            taken.add(record["id"])
+    return records
+
+
+def _unused_id(id: str, taken: Collection[str | None]) -> str:
+    """Return this id, or with #2, #3 and so on if others have it."""
+    return next(each for n in count(1) if (each := id if n == 1 else f"{id}#{n}") not in taken)
 
 
 def _unknown(item: object, number: int) -> str:
@@ -136,30 +148,6 @@ def _unknown(item: object, number: int) -> str:
         f"Candidate {number} is {type_name(item)}; pass a string, a dict, a Hit, or a result of a search "
         "system that Resift reads (docs/rerank-your-results.md)."
     )
-
-
-def _from_record(  # noqa: PLR0917
-    row: JsonMapping,
-    item: object,
-    number: int,
-    source: str,
-    text_keys: Sequence[str] | None,
-    flags: dict[str, str] | None,
-    fields: dict[str, None] | None,
-    strings_are: Literal["text", "id"],
-) -> Hit:
-    text = read_flat_text(row, text_keys, original=item if isinstance(item, Mapping) else row)
-    if fields is not None and not isinstance(item, str):
-        fields.update(dict.fromkeys(text.fields))
-    nested = row.get("metadata") or {}
-    if not isinstance(nested, Mapping):
-        raise InvalidHitError(f"Candidate {number}: metadata is {type_name(nested)}; pass a dict.")
-    id = _id(row, number)
-    if id is None:
-        id = content_id(text.text) if strings_are == "id" and text.text else str(number)
-    score = _score(row.get("score"), id, number, flags)
-    store = str(row.get("source") or row.get("source_store") or source)
-    return Hit(id, text.text, score, store, read_metadata(row, text, without=_NOT_METADATA))
 
 
 def has_id(candidate: object) -> bool:
@@ -200,17 +188,6 @@ def _score(given: object, id: str, number: int, flags: dict[str, str] | None) ->
             raise
         flags[id] = f"came with score {given!r}, which is not a finite number"
         return None
-
-
-def _refuse_duplicates(hits: Sequence[Hit]) -> None:
-    seen: dict[str, int] = {}
-    for number, hit in enumerate(hits):
-        if hit.id in seen:
-            raise DuplicateIdError(
-                f"Candidates {seen[hit.id]} and {number} share the id {hit.id!r}. "
-                "Give each its own id, or leave ids out to have them numbered."
-            )
-        seen[hit.id] = number
 
 
 def _filled(hit: Hit, policy: MissingText, keys: Sequence[str] | None) -> Hit:

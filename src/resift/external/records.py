@@ -28,13 +28,18 @@ from resift.types import JsonMapping, JsonObject
 from resift.validation import check_text, type_name
 
 ID_KEYS = ("id", "_id", "doc_id")
-TITLE_NAMES = ("title", "headline", "heading", "subject", "name", "question")
+TITLE_NAMES = (
+    "title", "headline", "heading", "subject", "name", "question", "titel", "überschrift", "frage", "titre", "nom",
+    "título", "titulo", "nombre", "pregunta", "titolo", "nome", "domanda",
+)  # fmt: skip
 BODY_NAMES = (
     "description", "abstract", "summary", "text", "content", "contents", "body", "page_content", "passage",
     "paragraph", "answer", "snippet", "excerpt", "caption", "message", "comment", "review", "note", "notes",
     "transcript", "full_text", "raw_text", "markdown", "chunk", "sentence", "article", "story", "post",
     "reply", "response", "details", "overview", "synopsis", "plot", "biography", "bio", "instructions",
-    "lyrics",
+    "lyrics", "beschreibung", "zusammenfassung", "inhalt", "antwort", "résumé", "texte", "contenu", "réponse",
+    "descripción", "descripcion", "resumen", "texto", "contenido", "respuesta", "descrizione", "testo", "contenuto",
+    "risposta", "descrição", "descricao", "resumo", "conteúdo", "conteudo",
 )  # fmt: skip
 JOIN = "\n\n"
 
@@ -136,9 +141,7 @@ def check_text_keys(keys: Sequence[str] | str | None, argument: str = "text_keys
     given = [keys] if isinstance(keys, str) else [check_text(key, argument) for key in keys]
     names = tuple(name.strip() for one in given for name in one.split(",") if name.strip())
     if not names:
-        raise InputError(
-            f"{argument} is empty; pass names of fields, such as ['title', 'body'], or leave it out."
-        )
+        raise InputError(f"{argument} is empty; pass names of fields, such as ['title', 'body'], or leave it out.")
     return names
 
 

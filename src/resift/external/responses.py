@@ -66,6 +66,8 @@ def list_documents(value: object, name: str) -> list[JsonValue]:
     )
     if record or isinstance(value, (str, bytes, bytearray, memoryview)):
         raise InputError(f"{name} is one {kind}; pass a list of strings, dicts, Hits or results.")
+    if isinstance(value, (set, frozenset)):
+        raise InputError(f"{name} is a {kind}, which has no order; pass a list, for example sorted({name}).")
     if value is None or not isinstance(value, Iterable) or getattr(value, "ndim", 1) != 1:
         shown = "None" if value is None else f"a {kind}"
         raise InputError(f"{name} is {shown}; pass a list of strings, dicts, Hits or results.")
@@ -75,9 +77,7 @@ def list_documents(value: object, name: str) -> list[JsonValue]:
 def is_columns(record: Mapping[str, object]) -> bool:
     """Whether a dict holds one list per field, all of the same length, rather than one record."""
     values = list(record.values())
-    sized = all(
-        hasattr(column, "__len__") and not isinstance(column, (str, bytes, Mapping)) for column in values
-    )
+    sized = all(hasattr(column, "__len__") and not isinstance(column, (str, bytes, Mapping)) for column in values)
     return len(values) > 1 and sized and len({len(column) for column in values}) == 1  # type: ignore[arg-type]
 
 
@@ -106,9 +106,10 @@ def table_rows(table: Table) -> list[JsonObject]:
             frame = frame.reset_index(named)
         if not frame.columns.is_unique:
             raise InputError(f"Two columns of the {kind} have the same name; rename one.")
-        rows = frame.to_dict("records")
-        if not any(name in _ID_KEYS for name in frame.columns.tolist()) and _has_labels(frame.index):
-            rows = [{"id": label, **row} for label, row in zip(frame.index.tolist(), rows, strict=True)]
+        columns = {name: frame[name].tolist() for name in frame.columns}  # several times as fast as to_dict
+        if not any(name in _ID_KEYS for name in columns) and _has_labels(frame.index):
+            columns["id"] = frame.index.tolist()
+        rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
     else:
         raise InputError(f"A {kind} cannot be read by rows; pass a DataFrame in memory or a list of dicts.")
     return [clean_row(row) for row in rows]
@@ -143,16 +144,12 @@ def find_results(value: object, name: str) -> list[JsonValue] | None:
 
 def _only_query(items: Sequence[JsonValue], name: str) -> list[JsonValue]:
     """Return the results of the only query in a list of lists, which Milvus returns."""
-    if not items or not all(_is_plain_list(item) for item in items):
+    if not items or not all(isinstance(item, list) and not hasattr(item, "keys") for item in items):
         return list(items)
     if len(items) > 1:
         raise InputError(f"{name} has the results of {len(items)} queries; pass those of one, such as [0].")
     first: list[JsonValue] = items[0]
     return list(first)
-
-
-def _is_plain_list(item: object) -> bool:
-    return isinstance(item, list) and not hasattr(item, "keys")
 
 
 def _find_in_json(value: JsonMapping, name: str) -> list[JsonValue] | None:
@@ -198,9 +195,7 @@ def _read_chroma(value: JsonMapping, name: str) -> list[JsonValue]:
             continue
         cells = cells[0] if nested else cells
         if len(cells) != len(rows):
-            raise InputError(
-                f"{name} has {len(rows)} ids and {len(cells)} {column}; pass the answer unchanged."
-            )
+            raise InputError(f"{name} has {len(rows)} ids and {len(cells)} {column}; pass the answer unchanged.")
         for row, cell in zip(rows, cells, strict=True):
             if cell is not None and key == "distance":
                 row["score"] = -float(cell)
@@ -224,9 +219,5 @@ def _fetch_rows(cursor: Any, name: str) -> list[JsonValue]:
         return list(rows)
     names = [str(column[0]) for column in description]
     if len(set(names)) != len(names):
-        raise InputError(
-            f"Two columns of {name} have the same name ({', '.join(names)}); rename one with AS."
-        )
-    return [
-        clean_row(dict(zip(names, row, strict=True))) if type(row) in (tuple, list) else row for row in rows
-    ]
+        raise InputError(f"Two columns of {name} have the same name ({', '.join(names)}); rename one with AS.")
+    return [clean_row(dict(zip(names, row, strict=True))) if type(row) in (tuple, list) else row for row in rows]

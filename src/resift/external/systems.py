@@ -94,9 +94,7 @@ def _read_typesense(hit: JsonMapping) -> JsonObject:
 
 
 def _read_meilisearch(hit: JsonMapping) -> JsonObject:
-    own = {
-        key: value for key, value in hit.items() if not key.startswith(("_ranking", "_formatted", "_match"))
-    }
+    own = {key: value for key, value in hit.items() if not key.startswith(("_ranking", "_formatted", "_match"))}
     return _record(own, hit.get("id"), hit.get("_rankingScore"))
 
 
@@ -168,10 +166,7 @@ DICT_READERS = (
     DictReader("LanceDB", frozenset({"_score"}), "", _read_lancedb),
 )  # fmt: skip
 # Keys that none but these results have; "id" and "content" are too common to begin with.
-_MARKS = frozenset[str]().union(*(reader.any_of for reader in DICT_READERS), ("payload", "meta")) - {
-    "id",
-    "content",
-}
+_MARKS = frozenset[str]().union(*(reader.any_of for reader in DICT_READERS), ("payload", "meta")) - {"id", "content"}
 
 
 @lru_cache(maxsize=1024)
@@ -234,7 +229,14 @@ def _read_row(row: Mapping[str, object]) -> JsonObject:
 
 def clean_row(row: Mapping[str, object]) -> JsonObject:
     """Return a row as JSON has it, without the cells that are missing or binary."""
-    return {str(name): _plain_cell(cell) for name, cell in row.items() if not _is_missing(cell)}
+    return {
+        str(name): cell if type(cell) in _PLAIN else _plain_cell(cell)
+        for name, cell in row.items()
+        if type(cell) in _PLAIN or not _is_missing(cell)
+    }
+
+
+_PLAIN = frozenset({str, int, bool, list, dict})
 
 
 def _is_missing(cell: object) -> bool:
@@ -298,13 +300,6 @@ def find_reader(item: object) -> Callable[[Any], JsonObject] | None:
         if all(hasattr(item, name) for name in reader.attributes):
             return reader.read
     return None
-
-
-def is_result(item: object) -> bool:
-    """Whether this is one result rather than a list of results."""
-    if isinstance(item, Mapping):
-        return flatten_record(item) is not item
-    return not hasattr(item, "ndim") and find_reader(item) is not None
 
 
 def orient_scores(scores: Sequence[object]) -> list[float | None]:

@@ -95,7 +95,8 @@ _MAX_CONTEXT = 6 * MAX_TITLE
 """Characters that precede every passage: a path of headings. A longer context is read as text."""
 
 _MAX_REPEATED_METADATA = 16_000
-"""Characters of metadata that every passage of a long text repeats. The first passage has all metadata."""
+_MAX_REPEATED_FIELDS = 100
+"""Characters and fields of metadata that every passage of a long text repeats. The first passage has all."""
 
 _BORDER = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+|(?<=[。！？])|\n\s*\n|\n(?=\s*[-*•#|>])")
 # Scripts without spaces are counted by character, all others by word. 40 letters count as one word.
@@ -116,9 +117,7 @@ class ChunkSize(NamedTuple):
         if self.words < 1:
             raise InputError(f"chunk size is {self.words}; pass at least 1 word.")
         if not 0 <= self.overlap < self.words:
-            raise InputError(
-                f"overlap is {self.overlap}; it must be from 0 to {self.words - 1}, below the chunk size."
-            )
+            raise InputError(f"overlap is {self.overlap}; it must be from 0 to {self.words - 1}, below the chunk size.")
 
 
 class IndexedPassage(TypedDict):
@@ -204,9 +203,7 @@ def _split_sentences(text: str) -> list[_Unit]:
     starts = [0, *(border.end() for border in _BORDER.finditer(text))]
     ends = [*(border.start() for border in _BORDER.finditer(text)), len(text)]
     spans = zip(starts, ends, strict=True)
-    return [
-        _Unit(start, end, count_words(text[start:end])) for start, end in spans if text[start:end].strip()
-    ]
+    return [_Unit(start, end, count_words(text[start:end])) for start, end in spans if text[start:end].strip()]
 
 
 def _split_unit(text: str, unit: _Unit, max_words: int) -> list[_Unit]:
@@ -227,7 +224,7 @@ def _repeated_metadata(metadata: Metadata) -> dict[str, object]:
     remaining = _MAX_REPEATED_METADATA
     for key, value in metadata.items():
         size = len(key) + len(str(value))
-        if size <= remaining:
+        if size <= remaining and len(repeated) < _MAX_REPEATED_FIELDS:
             repeated[key] = value
             remaining -= size
     return repeated

@@ -11,8 +11,9 @@ import tomllib
 import warnings
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import Protocol, TypeGuard
+from typing import Any
 
 from resift.errors import DataFormatError
 from resift.external.records import ID_KEYS, RecordText, no_text, read_metadata, read_text
@@ -36,9 +37,7 @@ class RowReader:
         self._text_keys = text_keys
         self._lines: dict[str, int] = {}
 
-    def section(
-        self, row: Row, number: int, *, typed: Row | None = None, flag: str = "", position: int = 0
-    ) -> Section:
+    def section(self, row: Row, number: int, *, typed: Row | None = None, flag: str = "", position: int = 0) -> Section:
         """Return the section of a row; for a duplicate id, a section with a problem.
 
         Pass `typed` for the row of a table: the same cells with their types, for the metadata. A row of a
@@ -66,21 +65,15 @@ class RowReader:
             text = RecordText(body=lines, fields=tuple(cells))
         if not text.text.strip():
             flag = f"line {number} has no text: {no_text([row], self._text_keys, '--text-key')}"
-        return Section(
-            text.body.strip(), id, text.title.strip(), metadata, flag, position=position, fields=text.fields
-        )
+        return Section(text.body.strip(), id, text.title.strip(), metadata, flag, position=position, fields=text.fields)
 
 
 def _row_id(row: Row) -> str | None:
-    for key in ID_KEYS:
-        value = row.get(key)
+    for value in map(row.get, ID_KEYS):
         if isinstance(value, (str, int)) and not isinstance(value, bool):
-            try:
-                text = str(value)
-            except ValueError:  # an integer with too many digits
-                continue
-            if text.strip():
-                return text
+            with suppress(ValueError):  # an integer with too many digits
+                if str(value).strip():
+                    return str(value)
     return None
 
 
@@ -190,21 +183,17 @@ Converter = Callable[[str], object]
 
 
 def _column_types(rows: Iterable[tuple[int, dict[str, str], int]]) -> dict[str, Converter]:
+    """Return the function that converts the cells of each column."""
     converters: dict[str, Converter | None] = {}
     for _, row, _ in rows:
         for name, value in row.items():
-            if value and converters.get(name) is not str:
-                kind = _detect_type(value)
-                converters[name] = kind if converters.get(name) in (None, kind) else str
-            else:
-                converters.setdefault(name, None)
+            kind = converters.setdefault(name, None)
+            if value and kind is not str:
+                is_number = _NUMBER.fullmatch(value) is not None and math.isfinite(float(value))
+                is_boolean = value.lower() in ("true", "false")
+                detected = _to_number if is_number else _to_boolean if is_boolean else str
+                converters[name] = detected if kind in (None, detected) else str
     return {name: converter or str for name, converter in converters.items()}
-
-
-def _detect_type(value: str) -> Converter:
-    if _NUMBER.fullmatch(value) is not None and math.isfinite(float(value)):
-        return _to_number
-    return _to_boolean if value.lower() in ("true", "false") else str
 
 
 def _to_number(value: str) -> int | float:
@@ -239,14 +228,7 @@ def read_xlsx(source: Source) -> Iterator[Section]:
             yield from _read_sheet(sheet, source.text_keys)
 
 
-class _Sheet(Protocol):
-    title: str
-    max_column: int | None
-
-    def iter_rows(self, *, values_only: bool, max_col: int) -> Iterator[tuple[object, ...]]: ...
-
-
-def _read_sheet(sheet: _Sheet, text_keys: tuple[str, ...] | None) -> Iterator[Section]:
+def _read_sheet(sheet: Any, text_keys: tuple[str, ...] | None) -> Iterator[Section]:
     header: list[str] | None = None
     only_row: Sequence[object] | None = None
     rows = RowReader(text_keys)
@@ -320,7 +302,14 @@ def read_yaml(source: Source) -> Iterator[Section]:
 
 def read_toml(source: Source) -> Iterator[Section]:
     """Yield the values with their paths. Invalid TOML is read as plain text."""
-    yield from _read_values(source, tomllib.loads, "TOML")
+
+    def load(text: str) -> object:
+        # The parser's time grows with the square of a key's parts.
+        if any(line.partition("=")[0].count(".") > _MAX_DEPTH for line in text.splitlines()):
+            raise ValueError
+        return tomllib.loads(text)
+
+    yield from _read_values(source, load, "TOML")
 
 
 def _read_values(source: Source, load: Callable[[str], object], format: str) -> Iterator[Section]:
@@ -334,21 +323,16 @@ def _read_values(source: Source, load: Callable[[str], object], format: str) -> 
     except (ValueError, RecursionError):
         yield from plain_sections(source, flag=f"not valid {format}, read as plain text")
         return
-    if format == "JSON" and _is_list_of_rows(value, source.text_keys):
-        rows = RowReader(source.text_keys)
+    rows, keys = RowReader(source.text_keys), source.text_keys
+    if (
+        format == "JSON"
+        and isinstance(value, list)
+        and value
+        and all(isinstance(row, dict) and (keys is not None or not read_text(row).name_only) for row in value)
+    ):
         yield from (rows.section(row, number) for number, row in enumerate(value, start=1))
     else:
         yield from flag_first(_list_values(value), decoded.flag)
-
-
-def _is_list_of_rows(value: object, text_keys: tuple[str, ...] | None) -> TypeGuard[list[dict[str, object]]]:
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and all(
-            isinstance(row, dict) and (text_keys is not None or not read_text(row).name_only) for row in value
-        )
-    )
 
 
 def _list_values(root: object) -> Iterator[Section]:
@@ -362,10 +346,12 @@ def _list_values(root: object) -> Iterator[Section]:
             break
         path, value = pending.pop()
         if isinstance(value, (Mapping, list, tuple, set)):
-            if len(path) < _MAX_DEPTH:
-                pending += _children(path, value)
-            else:
+            if len(path) >= _MAX_DEPTH:
                 too_deep = too_deep or bool(value)
+            elif isinstance(value, Mapping):  # last first: `pop` takes the last one
+                pending += [((*path, str(key)[:_MAX_NAME]), child) for key, child in reversed(list(value.items()))]
+            else:
+                pending += [(path, child) for child in reversed(list(value))]
         elif value is not None:
             text = str(value).lower() if isinstance(value, bool) else str(value).strip()
             if text:
@@ -382,15 +368,6 @@ def _list_values(root: object) -> Iterator[Section]:
         yield Section("", problem=f"values after the first {_MAX_VALUES:,} were not read")
     elif too_deep:
         yield Section("", problem=f"values nested deeper than {_MAX_DEPTH} levels were not read")
-
-
-def _children(
-    path: tuple[str, ...], value: Mapping[object, object] | list[object] | tuple[object, ...] | set[object]
-) -> list[tuple[tuple[str, ...], object]]:
-    """Return the values inside a mapping or a list, last first."""
-    if isinstance(value, Mapping):
-        return [((*path, str(key)[:_MAX_NAME]), child) for key, child in reversed(list(value.items()))]
-    return [(path, child) for child in reversed(list(value))]
 
 
 def read_xml(source: Source) -> Iterator[Section]:
@@ -422,7 +399,7 @@ class _XmlLines:
         self.length = 0
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
-        self._end_line()
+        self.end(tag)
         for name, value in attributes.items():
             if value.strip():
                 self._add(f"{name.rpartition('}')[2]}: {value}")
@@ -431,19 +408,13 @@ class _XmlLines:
         self._words.append(text)
         self.length += len(text)
 
-    def end(self, tag: str) -> None:
-        self._end_line()
-
-    def close(self) -> None:
-        self._end_line()
-
     def take(self) -> str:
-        self._end_line()
+        self.end()
         text = "\n".join(self._lines)
         self._lines, self.length = [], 0
         return text
 
-    def _end_line(self) -> None:
+    def end(self, tag: str = "") -> None:
         line = " ".join("".join(self._words).split())
         self._words = []
         if line:

@@ -261,29 +261,22 @@ def read_mail(source: Source) -> Iterator[Section]:
         others = [part for part in attachments if part.get_content_maintype() != "text"]
         names = ", ".join(str(part.get_filename() or part.get_content_type()) for part in others[:5])
         flag = f"attachments not read: {names}" if names else ""
-        body = _mail_body(mail)
+        part = mail.get_body(preferencelist=("plain", "html"))
+        body = "" if part is None else _part_text(part)
+        if part is not None and part.get_content_type() == "text/html":
+            body = "\n\n".join(
+                f"{section.context}\n{section.text}" if section.context else section.text
+                for section in html_sections(body)
+            )
         if body.strip():
             yield Section(body, context=subject, metadata=metadata, flag=flag)
         elif subject:
             yield Section(subject, metadata=metadata, flag=flag)
-        for part in texts:
-            name = str(part.get_filename() or subject)
-            yield Section(_part_text(part), context=name, metadata=metadata)
+        for attached in texts:
+            name = str(attached.get_filename() or subject)
+            yield Section(_part_text(attached), context=name, metadata=metadata)
     except (email.errors.MessageError, ValueError, LookupError, AttributeError, TypeError, IndexError) as exc:
         raise DataFormatError(f"Not a readable mail ({type(exc).__name__}).", file=source.name) from exc
-
-
-def _mail_body(mail: EmailMessage) -> str:
-    body = mail.get_body(preferencelist=("plain", "html"))
-    if body is None:
-        return ""
-    text = _part_text(body)
-    if body.get_content_type() != "text/html":
-        return text
-    sections = html_sections(text)
-    return "\n\n".join(
-        f"{section.context}\n{section.text}" if section.context else section.text for section in sections
-    )
 
 
 def _part_text(part: MIMEPart) -> str:
@@ -465,9 +458,7 @@ def _read_contents(archive: zipfile.ZipFile) -> tuple[str, list[str]]:
     title = next((item.text for item in book.iter() if item.tag.endswith("}title") and item.text), "")
     folder = posixpath.dirname(main)
     pages = {
-        item.attrib.get("id", ""): posixpath.normpath(
-            posixpath.join(folder, unquote(item.attrib.get("href", "")))
-        )
+        item.attrib.get("id", ""): posixpath.normpath(posixpath.join(folder, unquote(item.attrib.get("href", ""))))
         for item in book.iter()
         if item.tag.endswith("}item") and "html" in item.attrib.get("media-type", "")
     }

@@ -132,10 +132,13 @@ async def index_paths(
             "Nothing was changed. To delete them from the index, run it again with --prune --yes."
         )
     total = sum(file_size(file) for file in found.files)
-    run = _Run(
-        store, size, row_ids, root, known, FileReader(limits, text_keys=keys), not await store.count(), keys
-    )
-    reports = [await _remove_file(store, key) for key in gone]
+    run = _Run(store, size, row_ids, root, known, FileReader(limits, text_keys=keys), not await store.count(), keys)
+    reports = []
+    for key in gone:
+        ids = await store.ids({"path": key})
+        await store.delete(ids)
+        await store.mark_sources({key: None})
+        reports.append(FileReport(key, "removed", len(ids)))
     done = 0
     try:
         async with aclosing(read_ahead(_group_parts(_read_files(run, found)), depth=_READ_AHEAD)) as groups:
@@ -314,8 +317,12 @@ async def _drop_conflicts(run: _Run, part: _Part, batch: Batch) -> Batch:
 async def _finish_file(run: _Run, file: _File, failure: str, marks: dict[str, str | None]) -> FileReport:
     """Delete the passages that a file no longer has, and add the mark that records its state."""
     key = file.key
-    if failure or file.failure:
-        return FileReport(key, "failed", reason=file.failure or failure)
+    if reason := file.failure or failure:
+        if not file.written:
+            return FileReport(key, "failed", reason=reason)
+        # What was read before the failure stays, and so does what an earlier run read of the rest.
+        marks[key] = f"partial {file.digest}"
+        return FileReport(key, "partial", len(file.written), reason=reason)
     if run.known.get(key) == file.digest:
         return FileReport(key, "unchanged")
     await run.store.delete(sorted(await _load_ids_before(run, file) - file.written))
@@ -327,13 +334,6 @@ async def _finish_file(run: _Run, file: _File, failure: str, marks: dict[str, st
         return FileReport(key, "partial", chunks, flags, f"{key}: {'; '.join(_summarize(problems))}", fields)
     marks[key] = file.digest
     return FileReport(key, "indexed" if chunks else "empty", chunks, flags, text_fields=fields)
-
-
-async def _remove_file(store: SQLiteStore, key: str) -> FileReport:
-    ids = await store.ids({"path": key})
-    await store.delete(ids)
-    await store.mark_sources({key: None})
-    return FileReport(key, "removed", len(ids))
 
 
 def _describe_failure(key: str, exc: Exception) -> str:

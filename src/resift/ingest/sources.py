@@ -13,7 +13,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path, PurePosixPath
@@ -27,7 +27,8 @@ from resift.validation import check_fields
 
 MB = 1 << 20
 SAMPLE_BYTES = 65_536
-_MAX_COMPRESSION = 500  # times; text compresses up to about 100 times, zip bombs thousands
+_MAX_COMPRESSION = 500  # times, of one part of a document; zip bombs reach thousands
+_MAX_TEXT_COMPRESSION = 100  # times, of a .gz file; log files reach 50
 
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -207,9 +208,7 @@ def open_zip(source: Source) -> Iterator[zipfile.ZipFile]:
     with parse_errors(source, f"{source.suffix or '.zip'} file"), zipfile.ZipFile(source.file) as archive:
         parts = archive.infolist()
         if len(parts) > limits.entries:
-            raise DataFormatError(
-                f"{len(parts)} parts inside; up to {limits.entries} are read.", file=source.name
-            )
+            raise DataFormatError(f"{len(parts)} parts inside; up to {limits.entries} are read.", file=source.name)
         total = sum(part.file_size for part in parts)
         largest = max((part.file_size for part in parts), default=0)
         is_bomb = any(part.file_size > _MAX_COMPRESSION * max(part.compress_size, 1024) for part in parts)
@@ -248,9 +247,7 @@ def decode(data: bytes, *, file: str, declares: bool = False) -> DecodedText:
         return DecodedText(data.decode(encoding.name), encoding.flag)
     except UnicodeDecodeError as exc:
         if any(data.startswith(mark) for mark, _ in _BOMS):
-            raise DataFormatError(
-                f"Starts like {encoding.name} but is not. Save it as UTF-8.", file=file
-            ) from exc
+            raise DataFormatError(f"Starts like {encoding.name} but is not. Save it as UTF-8.", file=file) from exc
     text = data.decode(encoding.name, "replace")
     lost = text.count("\ufffd")
     return DecodedText(text, f"not all {encoding.name}: {lost} characters could not be read")
@@ -267,9 +264,13 @@ def detect_encoding(data: bytes, *, file: str, declares: bool = False, complete:
         return Encoding(marked)
     if is_binary(sample):
         raise DataFormatError("Binary data, not text. Leave it out, or convert it to text.", file=file)
-    declared = _find_declaration(sample) if declares else ""
-    if declared and _can_decode(data, declared, complete=complete):
-        return Encoding(declared)
+    match = _DECLARATION.search(sample[:_DECLARATION_BYTES]) if declares else None
+    with suppress(LookupError):  # an unknown name
+        declared = codecs.lookup(match[1].decode("ascii")).name if match else ""
+        # A page that is readable as ASCII and declares "utf-16" is wrong about itself.
+        is_wide = declared.startswith(("utf-16", "utf-32"))
+        if declared and not is_wide and _can_decode(data, declared, complete=complete):
+            return Encoding(declared)
     if _can_decode(data, "utf-8", complete=complete):
         return Encoding("utf-8")
     name = _guess_encoding(sample)
@@ -282,18 +283,6 @@ def is_binary(sample: bytes) -> bool:
         return True
     controls = len(sample) - len(sample.translate(None, _CONTROLS))
     return controls > _MAX_CONTROL_SHARE * max(len(sample), 100)
-
-
-def _find_declaration(sample: bytes) -> str:
-    match = _DECLARATION.search(sample[:_DECLARATION_BYTES])
-    if match is None:
-        return ""
-    try:
-        name = codecs.lookup(match[1].decode("ascii")).name
-    except LookupError:
-        return ""
-    # A page that is readable as ASCII and declares "utf-16" is wrong about itself.
-    return "" if name.startswith(("utf-16", "utf-32")) else name
 
 
 def _can_decode(data: bytes, name: str, *, complete: bool) -> bool:
@@ -407,7 +396,8 @@ def _read_gzip(source: Source) -> Iterator[Section]:
     suffix = PurePosixPath(PurePosixPath(source.name).stem).suffix.lower()
     if suffix == ".tar":
         raise DataFormatError("An archive. Unpack it and index the folder.", file=source.name)
-    limit = source.limits.expanded_bytes
+    limits = source.limits
+    limit = min(limits.expanded_bytes, max(limits.parsed_bytes, _MAX_TEXT_COMPRESSION * source.size))
     with tempfile.TemporaryFile() as unpacked:
         size = 0
         source.file.seek(0)
@@ -416,7 +406,9 @@ def _read_gzip(source: Source) -> Iterator[Section]:
                 while block := packed.read(MB):
                     size += len(block)
                     if size > limit:
-                        raise DataFormatError(f"Unpacks to more than {limit >> 20} MB.", file=source.name)
+                        raise DataFormatError(
+                            f"Unpacks to more than {limit >> 20} MB. Unpack it first.", file=source.name
+                        )
                     unpacked.write(block)
         except (OSError, EOFError, zlib.error) as exc:
             raise DataFormatError("Not a readable .gz file.", file=source.name) from exc

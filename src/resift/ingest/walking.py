@@ -15,9 +15,7 @@ from resift._internal.files import O_NOFOLLOW, O_NONBLOCK
 from resift.errors import DataFormatError, InputError, require
 from resift.ingest.sources import GZIP, SAMPLE_BYTES, has_reader, is_readable
 
-PACKAGE_FOLDERS = frozenset(
-    {"node_modules", "bower_components", "jspm_packages", "site-packages", "__pycache__"}
-)
+PACKAGE_FOLDERS = frozenset({"node_modules", "bower_components", "jspm_packages", "site-packages", "__pycache__"})
 # A file that marks its folder. Cargo's `target`, for example, has a CACHEDIR.TAG.
 _FOLDER_MARKERS = {"pyvenv.cfg": "a virtual environment", "CACHEDIR.TAG": "a cache"}
 _MAX_IGNORE_FILE_BYTES = 1 << 20
@@ -245,9 +243,7 @@ class FolderWalk:
                 self.found.files.append(path)
                 self.found.listed.add(path)
 
-    def _reason_to_skip(
-        self, root: Path, entry: os.DirEntry[str], rules: RulesByFolder, *, is_folder: bool
-    ) -> str:
+    def _reason_to_skip(self, root: Path, entry: os.DirEntry[str], rules: RulesByFolder, *, is_folder: bool) -> str:
         path = Path(entry.path)
         name = path.relative_to(root).as_posix()
         if entry.name.startswith("."):

@@ -16,12 +16,13 @@ import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from dataclasses import asdict, astuple
 from pathlib import Path
-from typing import BinaryIO, TypedDict
+from typing import BinaryIO
 
 from resift._internal.files import write_all
 from resift.errors import DataFormatError, ResiftError
 from resift.ingest.chunking import Section
 from resift.ingest.sources import DEFAULT_LIMITS, GZIP, FileLimits, has_reader, read_sections
+from resift.types import JsonObject
 
 _HEADER = struct.Struct(">I")
 # Bytes. Reading a text of this size is quick, and starting a process takes longer.
@@ -31,24 +32,13 @@ _READ_IN_PROCESS = frozenset(
 )
 
 
-class _Request(TypedDict):
-    path: str
-    name: str
-    follow: bool
-    size: int
-    limits: dict[str, float]
-    text_keys: tuple[str, ...] | None
-
-
 class FileReader:
     """Reads files one after the other. Close it when done.
 
     `text_keys` are the fields of records to read.
     """
 
-    def __init__(
-        self, limits: FileLimits = DEFAULT_LIMITS, *, text_keys: tuple[str, ...] | None = None
-    ) -> None:
+    def __init__(self, limits: FileLimits = DEFAULT_LIMITS, *, text_keys: tuple[str, ...] | None = None) -> None:
         self._limits = limits
         self._text_keys = text_keys
         self._process: asyncio.subprocess.Process | None = None
@@ -59,22 +49,15 @@ class FileReader:
         suffix = path.suffix.lower()
         is_text = suffix in _READ_IN_PROCESS or not (has_reader(suffix) or suffix == GZIP)
         if is_text and size <= _MAX_IN_PROCESS:
-            for section in read_sections(
-                path, name=name, limits=self._limits, follow=follow, text_keys=self._text_keys
-            ):
+            sections = read_sections(path, name=name, limits=self._limits, follow=follow, text_keys=self._text_keys)
+            for section in sections:
                 yield section
             return
-        request: _Request = {
-            "path": str(path),
-            "name": name,
-            "follow": follow,
-            "size": size,
-            "limits": asdict(self._limits),
-            "text_keys": self._text_keys,
-        }
+        limits = asdict(self._limits)
+        request = {"path": str(path), "name": name, "follow": follow, "text_keys": self._text_keys, "limits": limits}
         finished = False
         try:
-            async for section in self._read_in_worker(request):
+            async for section in self._read_in_worker({**request, "size": size}):
                 yield section
             finished = True
         finally:
@@ -89,10 +72,21 @@ class FileReader:
                 process.kill()
             await process.communicate()  # reads to the end, which closes the pipes
 
-    async def _read_in_worker(self, request: _Request) -> AsyncIterator[Section]:
+    async def _read_in_worker(self, request: JsonObject) -> AsyncIterator[Section]:
         name = request["name"]
         remaining_s = self._limits.seconds_for(request["size"])
-        process = await self._start()
+        if self._process is None or self._process.returncode is not None:
+            await self.close()
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                # -P: the current folder must not come first on the path of the child.
+                *("-P", "-m", "resift.ingest.worker", str(self._limits.memory_bytes)),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            )
+        process = self._process
         loop = asyncio.get_running_loop()
         try:
             assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018 - pipes
@@ -107,28 +101,13 @@ class FileReader:
                     break
                 yield Section(*answer["section"])
         except TimeoutError as exc:
-            raise DataFormatError(
-                f"Takes more than {self._limits.seconds:g} s to read. Convert it to text first.", file=name
-            ) from exc
+            message = f"Takes more than {self._limits.seconds:g} s to read. Convert it to text first."
+            raise DataFormatError(message, file=name) from exc
         except (asyncio.IncompleteReadError, ConnectionError) as exc:
             message = "Crashed the process that read it. Convert it to text first."
             raise DataFormatError(message, file=name) from exc
         if "error" in answer:
             raise DataFormatError(answer["error"])  # the message has the file's name
-
-    async def _start(self) -> asyncio.subprocess.Process:
-        if self._process is None or self._process.returncode is not None:
-            await self.close()
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                # -P: the current folder must not come first on the path of the child.
-                *("-P", "-m", "resift.ingest.worker", str(self._limits.memory_bytes)),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            )
-        return self._process
 
 
 def file_size(path: Path) -> int:
@@ -142,8 +121,8 @@ def file_size(path: Path) -> int:
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
     """Read the requested files until the requests end. Runs in the worker."""
     while len(header := requests.read(_HEADER.size)) == _HEADER.size:
-        request: _Request = json.loads(requests.read(*_HEADER.unpack(header)))
-        limits = FileLimits(**request["limits"])  # type: ignore[arg-type]  # JSON keeps int and float apart
+        request = json.loads(requests.read(*_HEADER.unpack(header)))
+        limits = FileLimits(**request["limits"])
         # If the parent is gone and the file never ends, the timer ends the process. It counts CPU time:
         # waiting for the parent to take a section does not count as reading.
         _set_cpu_timer(limits.seconds_for(request["size"]) + 5)
@@ -152,16 +131,11 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
         _set_cpu_timer(0)
 
 
-def _read(request: _Request, limits: FileLimits) -> Iterator[dict[str, object]]:
+def _read(request: JsonObject, limits: FileLimits) -> Iterator[JsonObject]:
     name, keys = request["name"], request["text_keys"]
+    options = {"limits": limits, "follow": request["follow"], "text_keys": None if keys is None else tuple(keys)}
     try:
-        for section in read_sections(
-            Path(request["path"]),
-            name=name,
-            limits=limits,
-            follow=request["follow"],
-            text_keys=None if keys is None else tuple(keys),
-        ):
+        for section in read_sections(Path(request["path"]), name=name, **options):
             yield {"section": astuple(section)}
     except ResiftError as exc:
         yield {"error": str(exc)}

@@ -1,30 +1,25 @@
-"""Search an index of another system as a store, without copying it.
-
-`ExternalStore` wraps one function. `chroma_store` and `elasticsearch_store` build it for these systems. The
-framework adapters share the functions at the end.
-"""
+"""Search an index of another system as a store through one function, and functions that adapters share."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, TypedDict, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, TypedDict, TypeVar
 
 from resift.errors import InputError, ResiftError, StoreError
 from resift.external.candidates import Candidate, content_id, read_hits
 from resift.external.records import ID_KEYS
 from resift.index import Index
 from resift.pipeline.pipeline import Pipeline
-from resift.protocols import DocStore, Embedder, Reranker, Scorer
+from resift.protocols import DocStore, Reranker, Scorer
 from resift.ranking.fusion.rerankers import RRFReranker
 from resift.resilience import CircuitBreaker
 from resift.stores.base import SearchHits, is_empty_search
 from resift.stores.filters import matches
 from resift.stores.sqlite import SQLiteStore
-from resift.types import Hit, JsonMapping, JsonValue, Metadata, Ranking, Where
-from resift.validation import check_arguments, check_callable, check_list, check_text
+from resift.types import Hit, Metadata, Ranking, Where
+from resift.validation import check_callable, check_list, check_text
 
 T = TypeVar("T")
 
@@ -113,160 +108,10 @@ def _read_answer(answer: Iterable[FetchedRow]) -> list[Found]:
             documents.append(row if isinstance(row.id, str) else row._replace(id=str(row.id)))
             continue
         [hit] = read_hits([row], flags={})
-        has_id = isinstance(row, Hit) or (
-            isinstance(row, Mapping) and any(row.get(key) is not None for key in ID_KEYS)
-        )
+        has_id = isinstance(row, Hit) or (isinstance(row, Mapping) and any(row.get(key) is not None for key in ID_KEYS))
         id = hit.id if has_id else content_id(hit.text)
         documents.append(Found(id, hit.text, hit.score, hit.metadata))
     return documents
-
-
-class ChromaAnswer(TypedDict):
-    """The answer of a Chroma query: for each query text, a list of values per column."""
-
-    ids: list[list[str]]
-    documents: list[list[str | None]] | None
-    metadatas: list[list[Metadata | None]] | None
-    distances: list[list[float]] | None
-
-
-@runtime_checkable
-class Collection(Protocol):
-    """A Chroma collection, of a client or an async client."""
-
-    name: str
-
-    def query(self, *, query_texts: list[str], n_results: int, include: list[str]) -> JsonValue:
-        """Return a ChromaAnswer, or an awaitable of one."""
-        ...
-
-
-def chroma_store(
-    collection: Collection, *, name: str = "", breaker: CircuitBreaker | None = None
-) -> ExternalStore:
-    """Return a store over a Chroma collection. Scores are −distance, so that larger is better."""
-    if not isinstance(collection, Collection):
-        raise InputError(
-            f"A {type(collection).__name__} is not a Chroma collection; pass client.get_collection(…)."
-        )
-
-    def run_query(query: str, k: int) -> JsonValue:
-        include = ["documents", "metadatas", "distances"]
-        return collection.query(query_texts=[query], n_results=k, include=include)
-
-    async def fetch(query: str, k: int) -> Sequence[Found]:
-        if inspect.iscoroutinefunction(collection.query):
-            answer: ChromaAnswer = await run_query(query, k)
-        else:
-            answer = await asyncio.to_thread(run_query, query, k)
-        rows = zip(
-            answer["ids"][0],
-            (answer.get("documents") or [[]])[0],
-            (answer.get("metadatas") or [[]])[0],
-            (answer.get("distances") or [[]])[0],
-            strict=True,
-        )
-        return [
-            Found(id, text or "", -float(distance), dict(metadata or {}))
-            for id, text, metadata, distance in rows
-        ]
-
-    return ExternalStore(name or f"chroma.{collection.name}", fetch, breaker=breaker)
-
-
-Engine = Literal["elasticsearch", "opensearch"]
-Mode = Literal["text", "vector", "hybrid"]
-
-
-class Client(Protocol):
-    """An official client of Elasticsearch or OpenSearch, sync or async."""
-
-    def search(self, *, index: str, body: Mapping[str, object]) -> JsonValue:
-        """Return the answer of `_search`."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fields:
-    """Names of the fields of an index. With `metadata=None`, all other fields are the metadata."""
-
-    text: str = "text"
-    vector: str = "embedding"
-    metadata: str | None = "metadata"
-
-
-@check_arguments
-def elasticsearch_store(
-    client: Client,
-    index: str,
-    *,
-    mode: Mode = "text",
-    embedder: Embedder | None = None,
-    engine: Engine = "elasticsearch",
-    fields: Fields = Fields(),
-    name: str = "",
-    breaker: CircuitBreaker | None = None,
-) -> ExternalStore:
-    """Return a store over an index. `vector` and `hybrid` need the embedder that filled the vector field.
-
-    Hybrid adds the engine's keyword score and its vector score in one query, as both engines do by default.
-    To fuse by rank instead, create one store for keywords and one for vectors.
-    """
-    if mode != "text" and embedder is None:
-        raise InputError(f"mode {mode!r} needs the embedder that filled {fields.vector!r}; pass embedder=….")
-    # The official clients wrap their methods. Only the wrapped function tells whether it must be awaited.
-    is_async = inspect.iscoroutinefunction(inspect.unwrap(client.search))
-
-    async def fetch(query: str, k: int) -> Sequence[Found]:
-        vector: list[float] | None = None
-        if mode != "text" and embedder is not None:
-            vector = [float(value) for value in (await embedder.embed([query], kind="query"))[0]]
-        body = _search_body(query, vector, k, mode=mode, engine=engine, fields=fields)
-        if is_async:
-            answer = await client.search(index=index, body=body)
-        else:
-            answer = await asyncio.to_thread(client.search, index=index, body=body)
-        shards = answer.get("_shards") or {}
-        # A partial answer looks like a complete one, so it is an error.
-        if shards.get("failed"):
-            raise StoreError(f"{shards['failed']} of {shards.get('total', '?')} shards of the index failed.")
-        if answer.get("timed_out"):
-            raise StoreError("The index ran out of time and returned part of its hits.", transient=True)
-        return [_read_document(hit, fields) for hit in answer["hits"]["hits"]]
-
-    return ExternalStore(name or f"{engine}.{index}", fetch, breaker=breaker)
-
-
-def _search_body(
-    query: str, vector: list[float] | None, k: int, *, mode: Mode, engine: Engine, fields: Fields
-) -> dict[str, object]:
-    keywords = {"match": {fields.text: {"query": query}}}
-    body: dict[str, object] = {"size": k, "_source": {"excludes": [fields.vector]}}
-    if vector is None:
-        return {**body, "query": keywords}
-    if engine == "opensearch":
-        nearest = {"knn": {fields.vector: {"vector": vector, "k": k}}}
-        both = {"bool": {"should": [keywords, nearest]}}
-        return {**body, "query": nearest if mode == "vector" else both}
-    knn = {
-        "field": fields.vector,
-        "query_vector": vector,
-        "k": k,
-        "num_candidates": min(10_000, max(100, 2 * k)),
-    }
-    return {**body, "knn": knn} if mode == "vector" else {**body, "knn": knn, "query": keywords}
-
-
-def _read_document(hit: JsonMapping, fields: Fields) -> Found:
-    source = dict(hit.get("_source") or {})
-    if fields.text not in source:
-        raise StoreError(
-            f"{hit['_id']!r} has no field {fields.text!r}; name the right one with Fields(text=…)."
-        )
-    text = str(source.pop(fields.text) or "")
-    metadata = source if fields.metadata is None else source.get(fields.metadata) or {}
-    score = hit.get("_score")
-    return Found(str(hit["_id"]), text, None if score is None else float(score), metadata)
 
 
 Searchable = Any
@@ -337,3 +182,15 @@ def hits_with_metadata(ranking: Ranking) -> Iterator[tuple[Hit, HitMetadata]]:
             "why": reasons[hit.id],
         }
         yield hit, metadata
+
+
+_REMOVED = {
+    "chroma_store": "ChromaCollection(collection)",
+    "elasticsearch_store": "ElasticsearchQuery(index, client=…)",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _REMOVED:
+        raise ImportError(f"{name} of Resift 0.2 was removed. Use resift.stores.tables.{_REMOVED[name]}.")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

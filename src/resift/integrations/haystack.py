@@ -21,7 +21,7 @@ from haystack.core.component.types import Variadic
 from haystack.document_stores.in_memory import InMemoryDocumentStore
 from haystack.document_stores.types import DocumentStore
 
-from resift._internal.sync import run_sync
+from resift._internal.sync import run_sync, sync_method
 from resift.index import Index
 from resift.integrations.external_store import (
     ExternalStore,
@@ -123,16 +123,8 @@ class ResiftRanker(Serializable):
             run_sync(arerank("warm up", ["warm up"], model=self.model))
 
     @component.output_types(documents=list[Document])
-    def run(self, query: str, documents: list[Document], top_k: int | None = None) -> Documents:
-        """Return the best documents, best first."""
-        return run_sync(self._rerank(query, documents, top_k))
-
-    @component.output_types(documents=list[Document])
     async def run_async(self, query: str, documents: list[Document], top_k: int | None = None) -> Documents:
         """Return the best documents, best first."""
-        return await self._rerank(query, documents, top_k)
-
-    async def _rerank(self, query: str, documents: list[Document], top_k: int | None) -> Documents:
         if top_k is not None and top_k < 1:
             raise InputError(f"top_k is {top_k}; keep 1 document or more.")
         if not documents:
@@ -143,15 +135,12 @@ class ResiftRanker(Serializable):
             text = "\n".join([*(str(value) for value in fields if value), document.content or ""])
             hits.append(Hit(str(index), text, source="haystack", metadata=document.meta))
         ranking = await arerank(
-            query,
-            hits,
-            k=top_k or self.top_k,
-            model=self.model,
-            scorer=self._load_scorer(),
-            deadline_s=self.deadline_s,
+            query, hits, k=top_k or self.top_k, model=self.model, scorer=self._load_scorer(), deadline_s=self.deadline_s
         )
         rows = zip(ranking.indices(), hits_with_metadata(ranking), strict=True)
         return {"documents": [_add_metadata(documents[index], added) for index, (_, added) in rows]}
+
+    run = sync_method(run_async, "run")
 
     def _load_scorer(self) -> Scorer | None:
         if self._loaded is None and self.reranker is not None:
@@ -201,18 +190,8 @@ class ResiftRetriever(Serializable):
         self._index = self._pipeline = None
 
     @component.output_types(documents=list[Document])
-    def run(self, query: str, filters: JsonObject | None = None, top_k: int | None = None) -> Documents:
+    async def run_async(self, query: str, filters: JsonObject | None = None, top_k: int | None = None) -> Documents:
         """Return the best documents, best first."""
-        return run_sync(self._search(query, filters, top_k))
-
-    @component.output_types(documents=list[Document])
-    async def run_async(
-        self, query: str, filters: JsonObject | None = None, top_k: int | None = None
-    ) -> Documents:
-        """Return the best documents, best first."""
-        return await self._search(query, filters, top_k)
-
-    async def _search(self, query: str, filters: Filters | None, top_k: int | None) -> Documents:
         ranking = await self._open().search(
             query,
             k=self.top_k if top_k is None else top_k,
@@ -226,6 +205,8 @@ class ResiftRetriever(Serializable):
             ]
         }
 
+    run = sync_method(run_async, "run")
+
     def _open(self) -> Pipeline:
         if self._pipeline is None:
             if isinstance(self.source, str):
@@ -236,9 +217,7 @@ class ResiftRetriever(Serializable):
     def to_dict(self) -> JsonObject:
         """Return the dictionary that Haystack saves."""
         if not isinstance(self.source, str):
-            raise InputError(
-                f"A ResiftRetriever over a {type(self.source).__name__} cannot be saved; give it a path."
-            )
+            raise InputError(f"A ResiftRetriever over a {type(self.source).__name__} cannot be saved; give it a path.")
         return Serializable.to_dict(self)  # `component` creates a new class, which breaks super()
 
 
@@ -262,9 +241,7 @@ def _convert_filters(filters: Filters | None) -> Where | None:
         tests = where.setdefault(name, {})
         test = _OPERATORS.get(condition["operator"])
         if test is None:
-            raise InputError(
-                f"filters has the operator {condition['operator']!r}; known are {', '.join(_OPERATORS)}."
-            )
+            raise InputError(f"filters has the operator {condition['operator']!r}; known are {', '.join(_OPERATORS)}.")
         if test in tests:
             raise InputError(f"filters compares {name!r} twice by {condition['operator']}; write it once.")
         tests[test] = condition["value"]
@@ -295,9 +272,7 @@ class ResiftJoiner(Serializable):
 
     saved = ("method", "top_k", "options")
 
-    def __init__(
-        self, method: str = "rrf", *, top_k: int | None = None, options: JsonMapping | None = None
-    ) -> None:
+    def __init__(self, method: str = "rrf", *, top_k: int | None = None, options: JsonMapping | None = None) -> None:
         self.method = method
         self.top_k = top_k
         self.options = dict(options or {})
@@ -306,16 +281,8 @@ class ResiftJoiner(Serializable):
         fuse({}, k=0, method=method, **checked)
 
     @component.output_types(documents=list[Document])
-    def run(self, documents: Variadic[list[Document]], top_k: int | None = None) -> Documents:
-        """Return the documents of all lists, each once, best first."""
-        return self._join(documents, top_k)
-
-    @component.output_types(documents=list[Document])
     async def run_async(self, documents: Variadic[list[Document]], top_k: int | None = None) -> Documents:
         """Return the documents of all lists, each once, best first."""
-        return self._join(documents, top_k)
-
-    def _join(self, documents: Variadic[list[Document]], top_k: int | None) -> Documents:
         first: dict[str, Document] = {}
         lists: dict[str, list[Hit]] = {}
         for number, group in enumerate(documents, start=1):
@@ -329,6 +296,8 @@ class ResiftJoiner(Serializable):
             document = first[hit.id]
             joined.append(replace(document, score=hit.score, meta={**document.meta, **added}))
         return {"documents": joined}
+
+    run = sync_method(run_async, "run")
 
 
 class _LocalEmbedder(Serializable):
@@ -352,17 +321,11 @@ class ResiftTextEmbedder(_LocalEmbedder):
     """Embeds a query, with the model's query prefix."""
 
     @component.output_types(embedding=list[float])
-    def run(self, text: str) -> Embedding:
-        """Return the vector."""
-        return run_sync(self._embed_query(text))
-
-    @component.output_types(embedding=list[float])
     async def run_async(self, text: str) -> Embedding:
         """Return the vector."""
-        return await self._embed_query(text)
-
-    async def _embed_query(self, text: str) -> Embedding:
         return {"embedding": (await self._embed([text], "query"))[0]}
+
+    run = sync_method(run_async, "run")
 
 
 @component
@@ -370,19 +333,13 @@ class ResiftDocumentEmbedder(_LocalEmbedder):
     """Returns copies of documents with their vectors."""
 
     @component.output_types(documents=list[Document])
-    def run(self, documents: list[Document]) -> Documents:
-        """Return the documents with their vectors."""
-        return run_sync(self._embed_documents(documents))
-
-    @component.output_types(documents=list[Document])
     async def run_async(self, documents: list[Document]) -> Documents:
         """Return the documents with their vectors."""
-        return await self._embed_documents(documents)
-
-    async def _embed_documents(self, documents: list[Document]) -> Documents:
         vectors = await self._embed([document.content or "" for document in documents], "document")
         pairs = zip(documents, vectors, strict=True)
         return {"documents": [replace(document, embedding=vector) for document, vector in pairs]}
+
+    run = sync_method(run_async, "run")
 
 
 @runtime_checkable

@@ -43,13 +43,7 @@ from resift.reranking import arerank
 from resift.resilience import CircuitBreaker
 from resift.types import Hit, JsonMapping, JsonValue, Where
 
-__all__ = [
-    "ResiftEmbeddings",
-    "ResiftFusionRetriever",
-    "ResiftReranker",
-    "ResiftRetriever",
-    "langchain_store",
-]
+__all__ = ["ResiftEmbeddings", "ResiftFusionRetriever", "ResiftReranker", "ResiftRetriever", "langchain_store"]
 
 
 class ResiftReranker(BaseDocumentCompressor):

@@ -144,9 +144,7 @@ class ResiftFusionRetriever(ResiftRetriever):
         deadline_s: float | None = None,
         **options: JsonValue,
     ) -> None:
-        pipeline = make_fusion_pipeline(
-            retrievers, llama_index_store, fuse=fuse, weights=weights, rerank=rerank
-        )
+        pipeline = make_fusion_pipeline(retrievers, llama_index_store, fuse=fuse, weights=weights, rerank=rerank)
         super().__init__(pipeline, k=k, deadline_s=deadline_s, **options)
 
 

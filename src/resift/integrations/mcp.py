@@ -321,16 +321,12 @@ class Tools:
             raise InputError(f"There is no document {id!r}. Use an id that search returned.")
         hit, limit = hits[0], self._limits.document_chars
         truncated = len(hit.text) > limit
-        return FetchedDocument(
-            id=hit.id, text=hit.text[:limit], metadata=dict(hit.metadata), truncated=truncated
-        )
+        return FetchedDocument(id=hit.id, text=hit.text[:limit], metadata=dict(hit.metadata), truncated=truncated)
 
     async def add(self, text: str, id: str | None = None, metadata: JsonObject | None = None) -> WriteAnswer:
         """Store a document. A document with the same id is replaced. Without an id, the text names it."""
         self._check("text", len(text), self._limits.document_chars)
-        ids = await self._require_index().aadd(
-            [text], ids=None if id is None else [id], metadata=[metadata or {}]
-        )
+        ids = await self._require_index().aadd([text], ids=None if id is None else [id], metadata=[metadata or {}])
         return WriteAnswer(ids=ids, count=len(ids))
 
     async def delete(self, id: str) -> WriteAnswer:

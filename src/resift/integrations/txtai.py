@@ -60,9 +60,7 @@ class Embeddings(Protocol):
         ...
 
 
-def txtai_store(
-    embeddings: Embeddings, *, name: str = "txtai", breaker: CircuitBreaker | None = None
-) -> ExternalStore:
+def txtai_store(embeddings: Embeddings, *, name: str = "txtai", breaker: CircuitBreaker | None = None) -> ExternalStore:
     """Return a store over a txtai index that stores its content."""
     if not isinstance(embeddings, Embeddings):
         raise InputError(f"A {type(embeddings).__name__} has no search; pass a txtai Embeddings.")

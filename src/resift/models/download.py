@@ -10,16 +10,16 @@ import os
 import shutil
 import time
 import urllib.parse
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from resift._internal.files import cache_folder, file_lock
 from resift.errors import ModelFileError, require
 from resift.events import Event, Sink, emit
-from resift.models.registry import HubSource, ModelSpec
-from resift.models.verify import PinnedFile, verify
+from resift.models.registry import ModelSpec
+from resift.models.verify import verify
+from resift.types import JsonObject
 
 TIME_LIMIT_S = 3600.0
 """Time limit for all files of a model together."""
@@ -77,7 +77,7 @@ def download_model(
         raise ModelFileError(f"{spec.id!r} is not on the hub at a pinned revision.")
     if is_offline():
         raise ModelFileError(f"{spec.id!r} is not downloaded: HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set.")
-    endpoint, ends_at = hub_endpoint(), clock() + time_limit_s
+    hub = _Hub(spec.hub.repo, progress, clock, clock() + time_limit_s)
     # Files move to their final place only after verification.
     staging = folder.with_name(folder.name + ".part")
     with file_lock(folder.with_name(folder.name + ".lock"), error=ModelFileError):
@@ -86,8 +86,16 @@ def download_model(
             if target.exists():
                 verify(target, pinned)
             elif pinned.required:
-                transfer = _Transfer(spec.id, pinned, progress, clock, ends_at)
-                path = transfer.run(spec.hub, endpoint, staging)
+                subject = f"{pinned.name!r} of {spec.id!r}"
+                with _failures(subject, "Check the network and HF_ENDPOINT, then try again to resume."):
+                    path = hub.fetch(pinned.name, spec.hub.revision, staging, model=spec.id, pinned_bytes=pinned.size)
+                try:
+                    verify(path, pinned)
+                except ModelFileError as exc:
+                    path.unlink(missing_ok=True)
+                    raise ModelFileError(
+                        f"Downloading {subject} gave other bytes than pinned. They were deleted."
+                    ) from exc
                 try:
                     target.parent.mkdir(parents=True, exist_ok=True)
                     path.replace(target)
@@ -97,121 +105,75 @@ def download_model(
     return folder
 
 
-def download_repository(
-    repo: str,
-    revision: str,
-    *,
-    progress: Sink | None = None,
-    time_limit_s: float = TIME_LIMIT_S,
-    clock: Callable[[], float] = time.monotonic,
-) -> tuple[Path, str]:
+def download_repository(repo: str, revision: str, *, progress: Sink | None = None) -> tuple[Path, str]:
     """Download the files of a hub repository that a model needs and return their folder and the exact commit.
 
     The files have no pins yet: the caller inspects them and pins their digests.
     """
     from resift.models.hf_folder import needed_files
 
+    command = f"resift models add ./folder --name {repo}"
     if is_offline():
         raise ModelFileError(
-            f"{repo!r} is not downloaded: HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set. Add a local folder: "
-            f"resift models add ./folder --name {repo}"
+            f"{repo!r} is not downloaded: HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set. Add a local folder: {command}"
         )
-    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-    hub = require("huggingface_hub", extra="local")
-    endpoint, ends_at = hub_endpoint(), clock() + time_limit_s
-
-    def report(file: str, done_bytes: int, total_bytes: int) -> None:
-        if clock() > ends_at:
-            raise ModelFileError(f"Downloading {repo!r} took too long. Try again to resume.")
-        emit(progress, Fetching(model=repo, file=file, done_bytes=done_bytes, total_bytes=total_bytes))
-
-    try:
-        info = hub.HfApi(endpoint=endpoint, token=False, user_agent="resift").model_info(
-            repo, revision=revision
-        )
-        commit = str(info.sha)
-        names = needed_files([sibling.rfilename for sibling in info.siblings or ()])
+    hub = _Hub(repo, progress, time.monotonic, time.monotonic() + TIME_LIMIT_S)
+    with _failures(repr(repo), f"Check the name, the network and HF_ENDPOINT, or run: {command}"):
+        commit, names = hub.list_files(revision)
         folder = cache_folder("models") / repo.replace("/", "--") / commit
-        for name in names:
-            if (folder / name).is_file():
-                continue
-            report(name, 0, 0)
-            hub.hf_hub_download(
-                repo,
-                name,
-                revision=commit,
-                endpoint=endpoint,
-                local_dir=folder,
-                token=False,
-                user_agent="resift",
-                tqdm_class=_progress_class(partial(report, name)),
-            )
+        for name in needed_files(names):
+            if not (folder / name).is_file():
+                hub.fetch(name, commit, folder, model=repo)
         shutil.rmtree(folder / ".cache", ignore_errors=True)  # the client's own bookkeeping
-    except ModelFileError:
-        raise
-    # The client raises its own errors, those of its HTTP library, and OSError.
-    except Exception as exc:
-        problem = _describe_failure(exc)
-        raise ModelFileError(
-            f"Downloading {repo!r} failed: {problem}. Check the name, the network and HF_ENDPOINT, or run: "
-            f"resift models add ./folder --name {repo}"
-        ) from exc
     return folder, commit
 
 
-@dataclass(frozen=True, slots=True)
-class _Transfer:
-    """The download of one file."""
+class _Hub:
+    """One repository of the hub, through its client: without a token, within a time limit."""
 
-    model_id: str
-    pinned: PinnedFile
-    progress: Sink | None
-    clock: Callable[[], float]
-    ends_at: float
-
-    def run(self, source: HubSource, endpoint: str, staging: Path) -> Path:
-        """Download the file into the staging folder and verify it there; wrong bytes are deleted."""
+    def __init__(self, repo: str, progress: Sink | None, clock: Callable[[], float], ends_at: float) -> None:
         # Otherwise the client reports what runs it, and requests a list of known programs for that.
         os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-        hub = require("huggingface_hub", extra="local")
-        try:
-            hub.hf_hub_download(
-                source.repo,
-                self.pinned.name,
-                revision=source.revision,
-                endpoint=endpoint,
-                local_dir=staging,
-                token=False,  # pinned models are public; a token in the environment must not be sent
-                user_agent="resift",
-                tqdm_class=_progress_class(self._report),
-            )
-        except ModelFileError:
-            raise
-        # The client raises its own errors, those of its HTTP library, and OSError.
-        except Exception as exc:
-            problem = _describe_failure(exc)
-            advice = "Check the network and HF_ENDPOINT, then try again to resume."
-            raise self._error(f"failed: {problem}. {advice}") from exc
-        path = staging / self.pinned.name
-        try:
-            verify(path, self.pinned)
-        except ModelFileError as exc:
-            path.unlink(missing_ok=True)
-            raise self._error("gave other bytes than pinned. They were deleted.") from exc
-        return path
+        self._client = require("huggingface_hub", extra="local")
+        self._repo, self._progress, self._clock, self._ends_at = repo, progress, clock, ends_at
+        # Models are public; a token in the environment must not be sent.
+        self._options: JsonObject = {"endpoint": hub_endpoint(), "token": False, "user_agent": "resift"}
 
-    def _report(self, done_bytes: int, _announced_bytes: int) -> None:
-        total_bytes = self.pinned.size
-        if done_bytes > total_bytes:
-            raise self._error(f"failed: the hub sends more than the {total_bytes:,} bytes pinned.")
-        if self.clock() > self.ends_at:
-            raise self._error("took too long. Try again to resume.")
-        name = self.pinned.name
-        event = Fetching(model=self.model_id, file=name, done_bytes=done_bytes, total_bytes=total_bytes)
-        emit(self.progress, event)
+    def list_files(self, revision: str) -> tuple[str, list[str]]:
+        """Return the exact commit of a revision and the names of its files."""
+        info = self._client.HfApi(**self._options).model_info(self._repo, revision=revision)
+        return str(info.sha), [sibling.rfilename for sibling in info.siblings or ()]
 
-    def _error(self, problem: str) -> ModelFileError:
-        return ModelFileError(f"Downloading {self.pinned.name!r} of {self.model_id!r} {problem}")
+    def fetch(self, name: str, revision: str, folder: Path, *, model: str, pinned_bytes: int | None = None) -> Path:
+        """Download one file into the folder; more than the pinned bytes are refused while they arrive."""
+        subject = f"Downloading {name!r} of {model!r}"
+
+        def report(done_bytes: int, announced_bytes: int) -> None:
+            total_bytes = announced_bytes if pinned_bytes is None else pinned_bytes
+            if pinned_bytes is not None and done_bytes > pinned_bytes:
+                raise ModelFileError(f"{subject} failed: the hub sends more than the {pinned_bytes:,} bytes pinned.")
+            if self._clock() > self._ends_at:
+                raise ModelFileError(f"{subject} took too long. Try again to resume.")
+            emit(self._progress, Fetching(model=model, file=name, done_bytes=done_bytes, total_bytes=total_bytes))
+
+        report(0, 0)
+        self._client.hf_hub_download(
+            self._repo, name, revision=revision, local_dir=folder, tqdm_class=_progress_class(report), **self._options
+        )
+        return folder / name
+
+
+@contextmanager
+def _failures(subject: str, advice: str) -> Iterator[None]:
+    """Raise ModelFileError for whatever the client raises: its own errors, those of its HTTP library, OSError."""
+    try:
+        yield
+    except ModelFileError:
+        raise
+    except Exception as exc:
+        status = getattr(getattr(exc, "response", None), "status_code", None)
+        problem = f"the hub answered {status}" if status else f"{type(exc).__name__}: {exc}".rstrip(".")
+        raise ModelFileError(f"Downloading {subject} failed: {problem}. {advice}") from exc
 
 
 def _progress_class(report: Callable[[int, int], None]) -> type:
@@ -229,8 +191,3 @@ def _progress_class(report: Callable[[int, int], None]) -> type:
             report(self.done_bytes, self.total_bytes)
 
     return Progress
-
-
-def _describe_failure(exc: Exception) -> str:
-    status = getattr(getattr(exc, "response", None), "status_code", None)
-    return f"the hub answered {status}" if status else f"{type(exc).__name__}: {exc}".rstrip(".")

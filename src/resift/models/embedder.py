@@ -12,7 +12,7 @@ from typing import Literal
 from resift._internal.arrays import Array, np
 from resift.errors import InputError
 from resift.models.engine import Job, Task, shared_engine
-from resift.models.loading import Lazy, load
+from resift.models.loading import Lazy, Model, load
 from resift.models.registry import check_kind, find_spec, model_ids
 from resift.models.tokenizer import split_windows
 from resift.types import JsonObject, Languages
@@ -91,21 +91,12 @@ class Embedder:
         nothing could stop it.
         """
         model = self._model()
-        tokenizer, spec = model.tokenizer, model.spec
-        ids = tokenizer.ids(prefix + text) or []
-        budget = spec.max_length - len(tokenizer.template.before) - len(tokenizer.template.after)
-        spans = list(split_windows(len(ids), budget))
+        ids, template = model.tokenizer.ids(prefix + text) or [], model.tokenizer.template
+        spans = split_windows(len(ids), model.spec.max_length - len(template.before) - len(template.after))
         windows: dict[int, Array] = {}
 
         def embed_window(number: int) -> None:
-            start, end = spans[number]
-            row = tokenizer.template.single(ids[start:end])
-            if model.pools:
-                windows[number] = _normalize(model.forward(*row))
-            else:
-                use_first_token = spec.pooling == "cls"
-                states = model.forward(*row, first=1 if use_first_token else None)
-                windows[number] = _normalize(states[0] if use_first_token else states.mean(axis=0))
+            windows[number] = embed_tokens(model, ids[slice(*spans[number])])
             # Two workers may both finish last; they compute the same mean.
             if len(windows) == len(spans):
                 parts = [windows[i] for i in range(len(spans))]
@@ -121,6 +112,16 @@ class Embedder:
         if not texts:
             return np.zeros((0, self.dimension), dtype=np.float32)
         return np.stack([vectors[text] for text in texts]).astype(np.float32)
+
+
+def embed_tokens(model: Model, ids: list[int]) -> Array:
+    """Return the unit vector of one window of tokens."""
+    row = model.tokenizer.template.single(ids)
+    if model.pools:
+        return _normalize(model.forward(*row))
+    use_first_token = model.spec.pooling == "cls"
+    states = model.forward(*row, first=1 if use_first_token else None)
+    return _normalize(states[0] if use_first_token else states.mean(axis=0))
 
 
 def _normalize(vector: Array) -> Array:

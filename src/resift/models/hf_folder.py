@@ -32,12 +32,7 @@ _UNLIMITED = 1_000_000  # tokenizer configs write 1e30 for "no limit"
 _SHARD = re.compile(r"[\w.-]{1,100}\.safetensors")
 _MODULE_PATH = re.compile(r"[\w.-]{0,60}")
 
-_MODULE_ACTIVATIONS: dict[str, Activation | None] = {
-    "Identity": None,
-    "Tanh": "tanh",
-    "GELU": "gelu",
-    "ReLU": "relu",
-}
+_MODULE_ACTIVATIONS: dict[str, Activation | None] = {"Identity": None, "Tanh": "tanh", "GELU": "gelu", "ReLU": "relu"}
 
 Read = Callable[[str], bytes]
 """Returns the bytes of a file of the folder by its name."""
@@ -70,6 +65,12 @@ class FolderDescription:
     languages: tuple[str, ...] | Literal["any"] = "any"
     license: str = "unknown"
 
+    @property
+    def entailment_index(self) -> int | None:
+        """Number of the label that a zero-shot model needs."""
+        labels = self.labels if self.kind == "nli" else ()
+        return next((i for i, label in enumerate(labels) if label.lower().startswith("entail")), None)
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ModelFolder:
@@ -80,9 +81,7 @@ class ModelFolder:
     table: Array | None = None
 
 
-def read_model_folder(
-    folder: Path, *, read: Read | None = None, only: Collection[str] | None = None
-) -> ModelFolder:
+def read_model_folder(folder: Path, *, read: Read | None = None, only: Collection[str] | None = None) -> ModelFolder:
     """Read a folder; `read` returns the bytes of small files. With `only`, all other files are ignored."""
     return _FolderReader(folder, read or (lambda name: (folder / name).read_bytes()), only).read_model()
 
@@ -103,9 +102,7 @@ class _FolderReader:
         if self._exists("tokenizer.json"):
             self.files.append("tokenizer.json")
         else:
-            raise ModelFileError(
-                f"{self.folder} lacks 'tokenizer.json'. Save the model with a fast tokenizer."
-            )
+            raise ModelFileError(f"{self.folder} lacks 'tokenizer.json'. Save the model with a fast tokenizer.")
         others = {name: self._json(name) for name in _OPTIONAL if self._exists(name)}
         if config_values.get("model_type") == "model2vec" or _is_static(modules):
             return self._read_static(config_values, modules, others)
@@ -125,9 +122,7 @@ class _FolderReader:
 
     def _json(self, name: str) -> dict[str, object]:
         if not self._exists(name):
-            raise ModelFileError(
-                f"{self.folder} lacks {name!r}, so it is not a model folder of the hub's layout."
-            )
+            raise ModelFileError(f"{self.folder} lacks {name!r}, so it is not a model folder of the hub's layout.")
         values = parse_json(name, self.read(name))
         if not isinstance(values, dict):
             raise ModelFileError(f"{name!r} is not a JSON object.")
@@ -167,9 +162,7 @@ class _FolderReader:
         for name in names:
             tensors = self._read_weights(prefix + name)
             if twice := sorted(merged.keys() & tensors.keys()):
-                raise ModelFileError(
-                    f"The tensor {twice[0][:60]!r} is in {name!r} and in another file of the model."
-                )
+                raise ModelFileError(f"The tensor {twice[0][:60]!r} is in {name!r} and in another file of the model.")
             merged |= tensors
         return merged
 
@@ -187,11 +180,7 @@ class _FolderReader:
     # --- what the model is ---
 
     def _describe(
-        self,
-        network: Network,
-        config: Config,
-        modules: Sequence[tuple[str, str]],
-        others: dict[str, dict[str, object]],
+        self, network: Network, config: Config, modules: Sequence[tuple[str, str]], others: dict[str, dict[str, object]]
     ) -> ModelFolder:
         head = list(network.head)
         pooling: Pooling = network.pooling if head else "mean"
@@ -264,9 +253,7 @@ class _FolderReader:
         tokenizer = parse_json("tokenizer.json", self.read("tokenizer.json"))
         normalizer = str(tokenizer.get("normalizer")) if isinstance(tokenizer, dict) else ""
         if "'lowercase': True" not in normalizer and "'Lowercase'" not in normalizer:
-            raise ModelFileError(
-                "sentence_bert_config.json has do_lower_case, but the tokenizer keeps upper case."
-            )
+            raise ModelFileError("sentence_bert_config.json has do_lower_case, but the tokenizer keeps upper case.")
 
     def _front_matter(self) -> str:
         """Return the YAML header of the model card, "" without one."""
@@ -289,10 +276,7 @@ class _FolderReader:
         return ("en",) if vocabulary < 80_000 else "any"
 
     def _read_static(
-        self,
-        config: dict[str, object],
-        modules: Sequence[tuple[str, str]],
-        others: dict[str, dict[str, object]],
+        self, config: dict[str, object], modules: Sequence[tuple[str, str]], others: dict[str, dict[str, object]]
     ) -> ModelFolder:
         path = next((path for kind, path in modules if kind == "StaticEmbedding"), "")
         table = _static_table(self._tensors(path))
@@ -329,9 +313,7 @@ def _static_table(tensors: dict[str, Array]) -> Array:
     table = tensors.get("embeddings", tensors.get("embedding.weight"))
     if table is None or table.ndim != 2 or table.dtype.kind == "i" or unknown:
         problem = f"the tensor {unknown[0][:60]!r}" if unknown else "no table 'embeddings' of tokens"
-        raise ModelFileError(
-            f"The weights of a static embedder have {problem}; only one row per token is supported."
-        )
+        raise ModelFileError(f"The weights of a static embedder have {problem}; only one row per token is supported.")
     table = to_float32(table)
     mapping, weights = tensors.get("mapping"), tensors.get("weights")
     if mapping is not None:
@@ -370,9 +352,7 @@ def _pooling(config: dict[str, object], *, prompts: bool) -> Pooling:
             if key.startswith("pooling_mode_") and value is True
         ]
     if len(active) != 1 or active[0] not in names:
-        raise ModelFileError(
-            f"The pooling is {' and '.join(active) or 'not declared'}; use one of {', '.join(names)}."
-        )
+        raise ModelFileError(f"The pooling is {' and '.join(active) or 'not declared'}; use one of {', '.join(names)}.")
     return names[active[0]]
 
 
@@ -399,8 +379,7 @@ def _decide_kind(
     if any(label.lower().startswith("entail") for label in labels):
         return "nli"
     raise ModelFileError(
-        f"The model has {outputs} labels. A reranker has one, and a zero-shot model has one that begins with "
-        "'entail'."
+        f"The model has {outputs} labels. A reranker has one, and a zero-shot model has one that begins with 'entail'."
     )
 
 
@@ -446,10 +425,7 @@ def _uses_token_types(tokenizer_config: dict[str, object]) -> bool:
 
 def _max_length(positions: int, others: dict[str, dict[str, object]]) -> int:
     limits = [positions]
-    for name, key in (
-        ("sentence_bert_config.json", "max_seq_length"),
-        ("tokenizer_config.json", "model_max_length"),
-    ):
+    for name, key in (("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.json", "model_max_length")):
         value = others.get(name, {}).get(key)
         if isinstance(value, (int, float)) and not isinstance(value, bool) and 1 <= value < _UNLIMITED:
             limits.append(int(value))

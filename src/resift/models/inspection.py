@@ -42,9 +42,7 @@ def inspect_file(name: str, data: bytes) -> None:
         if data.startswith(magic):
             raise ModelFileError(f"{name!r} is {actual_type}, despite its name. It is never loaded.")
     if data[4:8] == b"ORTM":
-        raise ModelFileError(
-            f"{name!r} is in ONNX Runtime's own format, which cannot be inspected. Use the ONNX file."
-        )
+        raise ModelFileError(f"{name!r} is in ONNX Runtime's own format, which cannot be inspected. Use the ONNX file.")
     if data[257:262] == b"ustar":
         raise ModelFileError(f"{name!r} is a tar archive, despite its name. It is never loaded.")
     suffix = PurePosixPath(name).suffix.lower()
@@ -72,9 +70,7 @@ def inspect_file(name: str, data: bytes) -> None:
 _MAX_JSON_BYTES = 64 << 20
 _MAX_JSON_DEPTH = 64
 _MAX_CONTAINERS = 2_000_000
-_CODE_KEYS = frozenset(
-    {"auto_map", "trust_remote_code", "custom_pipelines", "custom_pipeline", "custom_code"}
-)
+_CODE_KEYS = frozenset({"auto_map", "trust_remote_code", "custom_pipelines", "custom_pipeline", "custom_code"})
 _VOCABULARIES = frozenset({"tokenizer.json", "vocab.json", "added_tokens.json"})
 # Possessive quantifiers, and an unterminated string counts as one string: the scan is linear for any input.
 _STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
@@ -162,9 +158,7 @@ def _check_tensor(name: str, key: str, row: object, body: memoryview) -> tuple[i
         raise ModelFileError(f"{label} has no usable shape and offsets.")
     start, stop = offsets
     if not start <= stop <= len(body) or stop - start != math.prod(shape) * _ITEM_BYTES[row["dtype"]]:
-        raise ModelFileError(
-            f"{label} claims {stop - start:,} bytes, which does not match its shape or the file."
-        )
+        raise ModelFileError(f"{label} claims {stop - start:,} bytes, which does not match its shape or the file.")
     if row["dtype"] in _FLOAT_TYPES:
         check_finite(label, body[start:stop], _FLOAT_TYPES[row["dtype"]])
     return start, stop

@@ -84,9 +84,7 @@ class Model:
         measured = (time.perf_counter() - started) / max(1, len(ids))
         # Faster measurements weigh more: the first run is slow, and load from other processes passes.
         weight = 0.5 if measured < self._seconds_per_token else 0.1
-        self._seconds_per_token += (measured - self._seconds_per_token) * (
-            weight if self._seconds_per_token else 1.0
-        )
+        self._seconds_per_token += (measured - self._seconds_per_token) * (weight if self._seconds_per_token else 1.0)
         return output
 
     def expected_s(self, tokens: int) -> float:

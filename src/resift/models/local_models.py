@@ -24,7 +24,7 @@ from resift.models.registry import (
     check_model_id,
     restore_allowed,
 )
-from resift.models.verify import PinnedFile, read_unpinned, read_verified
+from resift.models.verify import SHA256, PinnedFile, read_unpinned, read_verified
 from resift.types import JsonMapping, Languages, ScoreScale, check_languages, check_score_scale
 from resift.validation import check_arguments
 
@@ -34,7 +34,6 @@ SUFFIXES = (".onnx", ".safetensors", ".json", ".txt")
 _MAX_ENTRIES = 64
 _MAX_DEPTH = 3
 _MAX_MANIFEST_BYTES = 1 << 20
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class ModelFacts(TypedDict, total=False):
@@ -103,12 +102,7 @@ def allow_local(
         raise ModelNotAllowedError(f"Unknown kind {kind!r}. Allowed: {', '.join(KINDS)}.")
     if onnx is None and _has_safetensors(folder):
         spec = _describe_safetensors(
-            folder,
-            name,
-            kind=kind,
-            license=license,
-            facts=facts,
-            manifest=_read_manifest(folder, manifest),
+            folder, name, kind=kind, license=license, facts=facts, manifest=_read_manifest(folder, manifest)
         )
         restore_allowed([ModelFiles(spec=spec, folder=folder, source="local")])
         return spec
@@ -119,9 +113,7 @@ def allow_local(
     if onnx is None:
         graphs = [pinned.name for pinned in files if pinned.name.endswith(".onnx")]
         if len(graphs) != 1:
-            raise ModelFileError(
-                f"{folder} contains {len(graphs)} .onnx files. Name the one to load with onnx=."
-            )
+            raise ModelFileError(f"{folder} contains {len(graphs)} .onnx files. Name the one to load with onnx=.")
         onnx = graphs[0]
     for required in (onnx, tokenizer):
         if required not in {pinned.name for pinned in files}:
@@ -180,14 +172,12 @@ def _describe_safetensors(
         raise ModelNotAllowedError(
             f"{unsupported[0]}= is for ONNX files; safetensors models describe this in their own files."
         )
-    spec = locked_spec(model, None)
+    spec = locked_spec(model)
     changes = {**facts, "license": license if license != "unknown" else model.license}
     if "languages" in facts:
         changes["languages"] = check_languages(facts["languages"])
     if not 1 <= int(facts.get("max_length", 1)) <= spec.max_length:
-        raise ModelNotAllowedError(
-            f"max_length is {facts['max_length']}; this model takes {spec.max_length}."
-        )
+        raise ModelNotAllowedError(f"max_length is {facts['max_length']}; this model takes {spec.max_length}.")
     return dataclasses.replace(spec, revision=_revision(spec.files), **changes)  # type: ignore[arg-type]
 
 
@@ -216,9 +206,7 @@ def open_folder(path: Path | str) -> Path:
     return folder
 
 
-def check_folder(
-    folder: Path, names: Iterable[str], *, required: Iterable[str], allow_hardlinks: bool = False
-) -> None:
+def check_folder(folder: Path, names: Iterable[str], *, required: Iterable[str], allow_hardlinks: bool = False) -> None:
     """Refuse a folder with links, with files other than `names`, or without one of the `required` files."""
     present = set(list_files(folder, allow_hardlinks=allow_hardlinks))
     extra = sorted(present - set(names))
@@ -317,12 +305,10 @@ def _read_manifest(folder: Path, manifest: JsonMapping | Path | str | None) -> d
 
 def _parse_pin(name: object, entry: object) -> PinnedFile:
     digest, size = (entry.get("sha256"), entry.get("size", -1)) if isinstance(entry, Mapping) else (entry, -1)
-    plain = (
-        isinstance(name, str) and name and not name.startswith("/") and "\\" not in name and "\0" not in name
-    )
+    plain = isinstance(name, str) and name and not name.startswith("/") and "\\" not in name and "\0" not in name
     if not plain or ".." in PurePosixPath(str(name)).parts:
         raise ModelFileError(f"The manifest names {str(name)[:80]!r}, which is not a plain file name.")
-    if not isinstance(digest, str) or _SHA256.fullmatch(digest.lower()) is None:
+    if not isinstance(digest, str) or SHA256.fullmatch(digest.lower()) is None:
         raise ModelFileError(f"The manifest has no sha256 of 64 hex digits for {name!r}.")
     if not isinstance(size, int) or isinstance(size, bool):
         raise ModelFileError(f"The manifest's size of {name!r} is not a number.")

@@ -70,14 +70,14 @@ def _find_files(spec: ModelSpec, folder: Path | str | None) -> ModelFiles | None
         if local.spec.onnx:
             check_folder(local.folder, names, required=required)
         return local
-    locked = registry.find_locked(spec.id)
-    if locked is not None and locked.folder is not None:
-        if not _is_complete(locked.folder, required):
+    _, locked_folder = registry.find_locked(spec.id) or (None, None)
+    if locked_folder is not None:
+        if not _is_complete(locked_folder, required):
             raise ModelFileError(
-                f"{locked.folder} lacks files of {spec.id!r} that the lock file pins. Restore the folder, or "
-                f"run: resift models add {locked.folder} --name {spec.id}"
+                f"{locked_folder} lacks files of {spec.id!r} that the lock file pins. Restore the folder, or "
+                f"run: resift models add {locked_folder} --name {spec.id}"
             )
-        return ModelFiles(spec=spec, folder=locked.folder, source="local")
+        return ModelFiles(spec=spec, folder=locked_folder, source="local")
     candidates = [download_folder(spec)]
     if spec.hub is not None:
         repo = hub_cache_folder() / f"models--{spec.hub.repo.replace('/', '--')}"

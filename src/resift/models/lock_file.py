@@ -18,24 +18,14 @@ import msgspec
 from resift._internal.environment import temporary_variable
 from resift._internal.files import atomic_write, config_folder
 from resift.errors import ModelFileError
-from resift.models.verify import PinnedFile
+from resift.models.verify import MODEL_ID, SHA256, PinnedFile
 
 LOCK_FILE = "resift-models.lock"
 VARIABLE = "RESIFT_MODELS_LOCK"
 VERSION = 1
 _MAX_BYTES = 16 << 20
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}(?:/[A-Za-z0-9][A-Za-z0-9._-]{0,95})?")
 _REVISION = re.compile(r"[A-Za-z0-9._-]{0,80}")
 _FILE = re.compile(r"[\w.-]{1,120}(?:/[\w.-]{1,120})?", re.ASCII)
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-
-
-class LockedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Name, size and digest of one file."""
-
-    name: str
-    size: int
-    sha256: str
 
 
 class LockedModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
@@ -47,7 +37,7 @@ class LockedModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     id: str
     kind: str
     architecture: str
-    files: tuple[LockedFile, ...]
+    files: tuple[PinnedFile, ...]
     weights: tuple[str, ...]
     revision: str
     precision: str = "int8"
@@ -65,10 +55,6 @@ class LockedModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     token_types: bool = True
     parameters: int = 0
     probed: bool = True
-
-    def pins(self) -> tuple[PinnedFile, ...]:
-        """Return the pins of the files."""
-        return tuple(PinnedFile(name=file.name, size=file.size, sha256=file.sha256) for file in self.files)
 
 
 class _LockContents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -124,16 +110,13 @@ def _find_problem(model: LockedModel) -> str:
     names = {file.name for file in model.files}
     languages = model.languages
     checks = (
-        (not _ID.fullmatch(model.id), "an unusual id"),
-        (model.repo is not None and not _ID.fullmatch(model.repo), "an unusual repository"),
+        (not MODEL_ID.fullmatch(model.id), "an unusual id"),
+        (model.repo is not None and not MODEL_ID.fullmatch(model.repo), "an unusual repository"),
         (not _REVISION.fullmatch(model.revision) or ".." in model.revision, "an unusual revision"),
         (model.repo is None and model.folder is None, "neither a repository nor a folder"),
         (model.folder is not None and "\0" in model.folder, "an unusual folder"),
-        (
-            not all(_FILE.fullmatch(name) and ".." not in name.split("/") for name in names),
-            "an unusual file name",
-        ),
-        (not all(_SHA256.fullmatch(file.sha256) for file in model.files), "a digest that is not a sha256"),
+        (not all(_FILE.fullmatch(name) and ".." not in name.split("/") for name in names), "an unusual file name"),
+        (not all(SHA256.fullmatch(file.sha256) for file in model.files), "a digest that is not a sha256"),
         (any(file.size < 0 for file in model.files), "a negative file size"),
         (not {"tokenizer.json", *model.weights} <= names or not model.weights, "no tokenizer or weights"),
         (languages != "any" and (isinstance(languages, str) or not languages), "no list of languages"),

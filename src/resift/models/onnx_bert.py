@@ -148,9 +148,7 @@ class OnnxBert:
             raise UnknownArchitectureError(f"no quantized product {full_name!r}")
         return self._products[full_name]
 
-    def _array(
-        self, name: str, dtype: str, *, shape: tuple[int, ...] | None = None, ndim: int | None = None
-    ) -> Array:
+    def _array(self, name: str, dtype: str, *, shape: tuple[int, ...] | None = None, ndim: int | None = None) -> Array:
         """Return a weight by name, with or without the encoder's prefix; refuse another shape or type."""
         array = self.graph.weights.get(name, self.graph.weights.get(self._prefix + name))
         if array is None:

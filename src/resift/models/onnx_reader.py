@@ -273,15 +273,11 @@ def _check_tensor_is_finite(reader: ProtobufReader, label: str, tensor: _Tensor)
         check_finite(label, b"".join((value & 0xFFFF).to_bytes(2, "little") for value in values), dtype)
 
 
-def _external_data_error(
-    reader: ProtobufReader, number: int, wire: int, start: int, end: int
-) -> ModelFileError:
+def _external_data_error(reader: ProtobufReader, number: int, wire: int, start: int, end: int) -> ModelFileError:
     location = ""
     if number == _EXTERNAL and wire == BYTES:
         entry = {
-            number: reader.text(pos, stop)
-            for number, kind, pos, stop in reader.fields(start, end)
-            if kind == BYTES
+            number: reader.text(pos, stop) for number, kind, pos, stop in reader.fields(start, end) if kind == BYTES
         }
         if entry.get(1) == "location":
             location = f" ({entry.get(2, '')[:80]!r})"

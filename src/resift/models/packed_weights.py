@@ -13,61 +13,57 @@ from collections.abc import Iterator
 from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Literal, TypedDict
+from typing import BinaryIO, Literal
 
 from resift._internal.arrays import Array, np
 from resift.errors import ModelFileError
 from resift.models.network import Dense, Network, NetworkLayer, Norm
 from resift.native.library import Kernel
+from resift.types import JsonObject
 
 Precision = Literal["int8", "fp32"]
 
-LAYOUT = 2
+LAYOUT = 3
 """Version of the packed layout; part of a packed file's name."""
 
 MIN_INT8_INPUTS = 128
 """Layers with fewer inputs stay in fp32: rounding errors of a few do not cancel, and int8 saves little."""
 
 PANEL = 64
-_ALIGNMENT = 64
+ALIGNMENT = 64
+"""Arrays begin at a cache line."""
+
 _MAGIC = b"RESIFTPK"
 _ACTIVATIONS = {"none": 0, "gelu": 1, "gelu_tanh": 2, "relu": 3, "tanh": 4}
 _POOLINGS = {"none": 0, "first": 1, "mean": 2, "last": 3}
 _LINEAR_STEP, _NORM_STEP, _ACTIVATION_STEP = 0, 1, 2
 
 
+def struct_fields(ctype: type, names: str) -> list[tuple[str, type]]:
+    """Return the fields of a C structure that share a type, by their names in order."""
+    return [(name, ctype) for name in names.split()]
+
+
 class LinearStruct(Structure):
     """`Linear` of native/bert.h."""
 
-    _fields_ = (
-        ("inputs", c_int32),
-        ("outputs", c_int32),
-        ("packed", c_void_p),
-        ("sums", c_void_p),
-        ("scales", c_void_p),
-        ("bias", c_void_p),
-    )
+    _fields_ = (*struct_fields(c_int32, "inputs outputs"), *struct_fields(c_void_p, "packed sums scales bias"))
 
 
 class NormStruct(Structure):
     """`LayerNorm` of native/bert.h."""
 
-    _fields_ = (("weight", c_void_p), ("bias", c_void_p))
+    _fields_ = struct_fields(c_void_p, "weight bias")
 
 
 class LayerStruct(Structure):
     """`TransformerLayer` of native/transformer.h."""
 
     _fields_ = (
-        ("qkv", LinearStruct),
-        ("attention_output", LinearStruct),
-        ("ffn_up", LinearStruct),
-        ("ffn_down", LinearStruct),
-        ("attention_norm", NormStruct),
-        ("ffn_norm", NormStruct),
+        *struct_fields(LinearStruct, "qkv attention_output ffn_up ffn_down"),
+        *struct_fields(NormStruct, "attention_norm ffn_norm"),
         ("window", c_int32),
-        ("cosines", c_void_p),
-        ("sines", c_void_p),
+        *struct_fields(c_void_p, "cosines sines"),
     )
 
 
@@ -75,8 +71,7 @@ class HeadStepStruct(Structure):
     """`HeadStep` of native/transformer.h."""
 
     _fields_ = (
-        ("kind", c_int32),
-        ("activation", c_int32),
+        *struct_fields(c_int32, "kind activation"),
         ("linear", LinearStruct),
         ("norm", NormStruct),
         ("norm_width", c_int32),
@@ -88,71 +83,26 @@ class TransformerStruct(Structure):
     """`Transformer` of native/transformer.h."""
 
     _fields_ = (
-        ("input_width", c_int32),
-        ("true_input_width", c_int32),
-        ("width", c_int32),
-        ("true_width", c_int32),
-        ("heads", c_int32),
-        ("head_width", c_int32),
-        ("inner", c_int32),
-        ("ffn", c_int32),
-        ("layers", c_int32),
-        ("pre_norm", c_int32),
-        ("gated", c_int32),
-        ("activation", c_int32),
-        ("pooling", c_int32),
-        ("attention_scale", c_float),
-        ("epsilon", c_float),
-        ("embedding_norm", NormStruct),
-        ("final_norm", NormStruct),
+        *struct_fields(c_int32, "input_width true_input_width width true_width heads head_width inner ffn layers"),
+        *struct_fields(c_int32, "pre_norm gated activation pooling"),
+        *struct_fields(c_float, "attention_scale epsilon"),
+        *struct_fields(NormStruct, "embedding_norm final_norm"),
         ("projection", LinearStruct),
         ("layer", POINTER(LayerStruct)),
-        ("head_steps", c_int32),
-        ("outputs", c_int32),
+        *struct_fields(c_int32, "head_steps outputs"),
         ("head", POINTER(HeadStepStruct)),
     )
 
 
-class PackedStep(TypedDict, total=False):
-    """One step of the head."""
-
-    kind: int
-    activation: int
-    width: int
-    epsilon: float
-
-
-class PackedDescription(TypedDict):
-    """The numbers of a packed network; `inputs` has the input width of each linear layer by name."""
-
-    true_input_width: int
-    true_width: int
-    width: int
-    heads: int
-    head_width: int
-    inner: int
-    ffn: int
-    layers: int
-    pre_norm: int
-    gated: int
-    activation: int
-    pooling: int
-    attention_scale: float
-    epsilon: float
-    position_offset: int
-    positions: int
-    windows: list[int]
-    rope: list[str | None]
-    inputs: dict[str, int]
-    head: list[PackedStep]
-    outputs: int
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class PackedWeights:
-    """Arrays by name and the numbers of the description, in memory or memory-mapped."""
+    """Arrays by name, in memory or memory-mapped, and the network's numbers.
 
-    description: PackedDescription
+    The description has the numbers of `TransformerStruct` under the same names. In addition, `inputs` has the
+    input width of each linear layer by name, and `head` one row per step.
+    """
+
+    description: JsonObject
     arrays: dict[str, Array]
 
 
@@ -170,16 +120,11 @@ class _Packer:
         self.precision = precision
         self.arrays: dict[str, Array] = {}
         self.inputs: dict[str, int] = {}
-        self._pack, self._packed_size = (
-            kernel.function("transformer_pack"),
-            kernel.function("transformer_packed_size"),
-        )
-        self._pack.argtypes, self._pack.restype = (c_void_p, c_int32, c_int32, c_void_p, c_void_p), None
-        self._packed_size.argtypes, self._packed_size.restype = (c_int32, c_int32), c_int64
-        self._pack_floats = kernel.function("transformer_pack_floats")
-        self._pack_floats.argtypes, self._pack_floats.restype = (c_void_p, c_int32, c_int32, c_void_p), None
+        self._pack = kernel.function("transformer_pack", None, c_void_p, c_int32, c_int32, c_void_p, c_void_p)
+        self._packed_size = kernel.function("transformer_packed_size", c_int64, c_int32, c_int32)
+        self._pack_floats = kernel.function("transformer_pack_floats", None, c_void_p, c_int32, c_int32, c_void_p)
 
-    def pack(self) -> PackedDescription:
+    def pack(self) -> JsonObject:
         net = self.network
         # Rotary positions pair the two halves of a head, so each half is filled up.
         self.head_parts = 2 if any(layer.rope_theta is not None for layer in net.layers) else 1
@@ -189,7 +134,11 @@ class _Packer:
         embedding_width = net.word.shape[1]
         width, inner = round_up(net.hidden, PANEL), round_up(net.heads * head_width, PANEL)
         ffn = round_up(net.ffn, PANEL)
-        self._pack_embeddings()
+        self.arrays["word"] = net.word  # in the file's own float type; rows are converted when looked up
+        if net.position is not None:
+            self.arrays["position"] = to_float32(net.position)
+        if net.token_type is not None:
+            self.arrays["token_type"] = to_float32(net.token_type)
         if net.embedding_norm is not None:
             self._pack_norm("embedding_norm", net.embedding_norm, round_up(embedding_width, PANEL))
         if net.projection is not None:
@@ -198,7 +147,7 @@ class _Packer:
             self._pack_layer(f"layer.{i}", layer, width=width, head_width=head_width, inner=inner, ffn=ffn)
         if net.final_norm is not None:
             self._pack_norm("final_norm", net.final_norm, width)
-        head: list[PackedStep] = []
+        head: list[JsonObject] = []
         outputs = net.hidden
         for i, step in enumerate(net.head):
             if isinstance(step, Dense):
@@ -208,10 +157,11 @@ class _Packer:
             elif isinstance(step, Norm):
                 self._pack_norm(f"head.{i}", step, round_up(step.weight.size, PANEL))
                 epsilon = net.epsilon if step.epsilon is None else step.epsilon
-                head.append({"kind": _NORM_STEP, "width": step.weight.size, "epsilon": epsilon})
+                head.append({"kind": _NORM_STEP, "norm_width": step.weight.size, "norm_epsilon": epsilon})
             else:
                 head.append({"kind": _ACTIVATION_STEP, "activation": _ACTIVATIONS[step]})
         return {
+            "input_width": round_up(embedding_width, PANEL),
             "true_input_width": embedding_width,
             "true_width": net.hidden,
             "width": width,
@@ -228,26 +178,15 @@ class _Packer:
             "epsilon": net.epsilon,
             "position_offset": net.position_offset,
             "windows": [layer.window for layer in net.layers],
-            "rope": [
-                None if layer.rope_theta is None else f"rope.{layer.rope_theta:g}" for layer in net.layers
-            ],
+            "rope": [None if layer.rope_theta is None else f"rope.{layer.rope_theta:g}" for layer in net.layers],
             "positions": net.positions,
             "inputs": self.inputs,
             "head": head,
+            "head_steps": len(head),
             "outputs": outputs,
         }
 
-    def _pack_embeddings(self) -> None:
-        net = self.network
-        self.arrays["word"] = net.word  # in the file's own float type; rows are converted when looked up
-        if net.position is not None:
-            self.arrays["position"] = to_float32(net.position)
-        if net.token_type is not None:
-            self.arrays["token_type"] = to_float32(net.token_type)
-
-    def _pack_layer(
-        self, name: str, layer: NetworkLayer, *, width: int, head_width: int, inner: int, ffn: int
-    ) -> None:
+    def _pack_layer(self, name: str, layer: NetworkLayer, *, width: int, head_width: int, inner: int, ffn: int) -> None:
         net = self.network
         heads, true_head, parts = net.heads, net.head_width, self.head_parts
 
@@ -277,9 +216,7 @@ class _Packer:
     def _pack_linear(self, name: str, dense: Dense, *, precision: Precision | None = None) -> None:
         self._pack_arrays(name, *_dense_arrays(dense), precision=precision)
 
-    def _pack_arrays(
-        self, name: str, weight: Array, bias: Array, *, precision: Precision | None = None
-    ) -> None:
+    def _pack_arrays(self, name: str, weight: Array, bias: Array, *, precision: Precision | None = None) -> None:
         """Store one linear layer; `weight` is [outputs, inputs] in float32."""
         narrow = weight.shape[1] < MIN_INT8_INPUTS
         outputs, inputs = (round_up(size, PANEL) for size in weight.shape)
@@ -294,7 +231,7 @@ class _Packer:
             return
         scales = _channel_scales(weight)
         levels = np.ascontiguousarray(np.rint(weight / scales[:, None]).T.astype(np.int8))
-        packed_bytes = aligned_bytes(self._packed_size(inputs, outputs))
+        packed_bytes = allocate_aligned(self._packed_size(inputs, outputs), "uint8")
         sums = np.empty(outputs, np.int32)
         self._pack(levels.ctypes.data, inputs, outputs, packed_bytes.ctypes.data, sums.ctypes.data)
         self.arrays |= {f"{name}.packed": packed_bytes, f"{name}.sums": sums, f"{name}.scales": scales}
@@ -345,33 +282,16 @@ def build_struct(packed: PackedWeights) -> TransformerStruct:
         layer.window = about["windows"][i]
         if rope:
             layer.cosines, layer.sines = address(f"{rope}.cosines"), address(f"{rope}.sines")
-    steps = (HeadStepStruct * len(about["head"]))()
-    for i, (step, made) in enumerate(zip(about["head"], steps, strict=True)):
-        made.kind, made.activation = step["kind"], step.get("activation", 0)
-        made.linear, made.norm = linear(f"head.{i}"), norm(f"head.{i}")
-        made.norm_width, made.norm_epsilon = step.get("width", 0), step.get("epsilon", 0.0)
+    steps = (HeadStepStruct * len(about["head"]))(*(HeadStepStruct(**step) for step in about["head"]))
+    for i, step in enumerate(steps):
+        step.linear, step.norm = linear(f"head.{i}"), norm(f"head.{i}")
+    names = [field[0] for field in TransformerStruct._fields_ if field[1] in (c_int32, c_float)]
     return TransformerStruct(
-        input_width=round_up(about["true_input_width"], PANEL),
-        true_input_width=about["true_input_width"],
-        width=about["width"],
-        true_width=about["true_width"],
-        heads=about["heads"],
-        head_width=about["head_width"],
-        inner=about["inner"],
-        ffn=about["ffn"],
-        layers=about["layers"],
-        pre_norm=about["pre_norm"],
-        gated=about["gated"],
-        activation=about["activation"],
-        pooling=about["pooling"],
-        attention_scale=about["attention_scale"],
-        epsilon=about["epsilon"],
-        outputs=about["outputs"],
+        **{name: about[name] for name in names},
         embedding_norm=norm("embedding_norm"),
         final_norm=norm("final_norm"),
         projection=linear("projection"),
         layer=layers,
-        head_steps=len(steps),
         head=steps,
     )
 
@@ -382,14 +302,14 @@ def save_packed(packed: PackedWeights, file: BinaryIO) -> None:
     offset = 0
     for name, array in packed.arrays.items():
         entries[name] = {"dtype": array.dtype.str, "shape": list(array.shape), "offset": offset}
-        offset = round_up(offset + array.nbytes, _ALIGNMENT)
+        offset = round_up(offset + array.nbytes, ALIGNMENT)
     digest = hashlib.sha256()
     for chunk in _chunks(packed):
         digest.update(chunk)
     header = json.dumps(
         {"description": packed.description, "arrays": entries, "size": offset, "sha256": digest.hexdigest()}
     ).encode()
-    header += b" " * (-(len(_MAGIC) + 8 + len(header)) % _ALIGNMENT)
+    header += b" " * (-(len(_MAGIC) + 8 + len(header)) % ALIGNMENT)
     file.write(_MAGIC + len(header).to_bytes(8, "little") + header)
     for chunk in _chunks(packed):
         file.write(chunk)
@@ -420,7 +340,7 @@ def load_packed(path: Path) -> PackedWeights:
 def _chunks(packed: PackedWeights) -> Iterator[memoryview]:
     for array in packed.arrays.values():
         yield np.ascontiguousarray(array).view(np.uint8).reshape(-1).data
-        yield memoryview(bytes(-array.nbytes % _ALIGNMENT))
+        yield memoryview(bytes(-array.nbytes % ALIGNMENT))
 
 
 def round_up(size: int, multiple: int) -> int:
@@ -435,11 +355,12 @@ def to_float32(array: Array) -> Array:
     return np.ascontiguousarray(array, dtype=np.float32)
 
 
-def aligned_bytes(size: int) -> Array:
-    """Return uninitialized bytes that begin at a cache line."""
-    memory = np.empty(size + _ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % _ALIGNMENT
-    return memory[start : start + size]
+def allocate_aligned(size: int, dtype: str) -> Array:
+    """Return an uninitialized array that begins at a cache line."""
+    item = np.dtype(dtype).itemsize
+    memory = np.empty(size * item + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    return memory[start : start + size * item].view(dtype)
 
 
 def _dense_arrays(dense: Dense) -> tuple[Array, Array]:

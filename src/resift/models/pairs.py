@@ -123,12 +123,7 @@ class PairModel:
         return call
 
     def start(
-        self,
-        query: str,
-        texts: Sequence[str],
-        *,
-        deadline: Deadline | None = None,
-        on_progress: Progress | None = None,
+        self, query: str, texts: Sequence[str], *, deadline: Deadline | None = None, on_progress: Progress | None = None
     ) -> PairCall:
         """Queue the texts: in the given order under a deadline, otherwise longest first (best balance)."""
         call = PairCall(list(texts), deadline or Deadline.never(), on_progress)

@@ -11,18 +11,20 @@ from typing import Literal
 
 import msgspec
 
-from resift._internal.arrays import Array, np
+from resift._internal.arrays import Array
 from resift.errors import InputError, ModelNotAllowedError
 from resift.events import Sink
 from resift.models.download import download_repository
+from resift.models.embedder import embed_tokens
 from resift.models.hf_folder import FolderDescription, read_model_folder
 from resift.models.known_models import known_models
 from resift.models.loading import Model
 from resift.models.local_models import open_folder
-from resift.models.lock_file import LockedFile, LockedModel, default_lock_path, read_lock, write_lock
-from resift.models.probe import MAX_INT8_ERROR, ProbeReport, compare_precisions, probe_scores
-from resift.models.registry import HubSource, ModelFiles, ModelSpec, builtin_spec, check_model_id, locked_spec
+from resift.models.lock_file import LockedModel, default_lock_path, read_lock, write_lock
+from resift.models.probe import MAX_INT8_ERROR, ProbeReport, Score, compare_precisions, probe_scores
+from resift.models.registry import ModelFiles, ModelSpec, builtin_spec, check_model_id, locked_spec
 from resift.models.tokenizer import split_windows
+from resift.models.verify import PinnedFile
 from resift.types import Languages, check_languages
 
 PrecisionChoice = Literal["auto", "int8", "fp32"]
@@ -75,11 +77,14 @@ def add_model(
     published = known_models().get(repo or model_id)
     notify(f"{description.kind}, {description.architecture}, {description.parameters / 1e6:.1f} M parameters")
     model = lock_model(folder, model_id, description)
+    # Relative to the lock file if it is below it, so that a checkout can be moved.
+    base = lock_path.absolute().parent.resolve()
+    stored_folder = folder.relative_to(base).as_posix() if folder.is_relative_to(base) else str(folder)
     changes: dict[str, object] = {
         "revision": commit or "",
         "precision": "int8" if precision == "auto" else precision,
         "repo": repo,
-        "folder": None if repo else _relative_folder(folder, lock_path),
+        "folder": None if repo else stored_folder,
         "probed": probe,
     }
     if published:
@@ -98,33 +103,32 @@ def add_model(
     report = None
     if probe:
         model, report = _check_scores(model, folder, auto=precision == "auto", notify=notify)
-    models = read_lock(lock_path)
-    write_lock(lock_path, {**models, model.id: model})
+    write_lock(lock_path, {**read_lock(lock_path), model.id: model})
     return AddedModel(model=model, description=description, folder=folder, lock=lock_path, probe=report)
 
 
 def lock_model(folder: Path, model_id: str, description: FolderDescription) -> LockedModel:
     """Pin the files of a model in a folder as they are now, without a probe and without a lock file."""
+    files = []
+    for name in description.files:
+        with (folder / name).open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            files.append(PinnedFile(name=name, size=file.tell(), sha256=digest))
     return LockedModel(
+        **{name: getattr(description, name) for name in _DESCRIBED_FIELDS},
         id=model_id,
         kind="bi-encoder" if description.kind == "static" else description.kind,
-        architecture=description.architecture,
-        files=tuple(_pin_file(folder, file) for file in description.files),
-        weights=description.weights,
+        files=tuple(files),
         revision="",
-        license=description.license,
-        languages=description.languages,
-        max_length=description.max_length,
-        pooling=description.pooling,
-        normalize=description.normalize,
-        score_activation=description.score_activation,
-        query_prefix=description.query_prefix,
-        document_prefix=description.document_prefix,
-        entailment_index=_entailment_index(description),
-        token_types=description.token_types,
-        parameters=description.parameters,
         probed=False,
     )
+
+
+_DESCRIBED_FIELDS = (
+    "architecture", "weights", "license", "languages", "max_length", "pooling", "normalize", "score_activation",
+    "query_prefix", "document_prefix", "entailment_index", "token_types", "parameters",
+)  # fmt: skip
+"""What a description and a row of the lock file have in common."""
 
 
 def remove_model(model_id: str, *, lock: Path | None = None) -> Path:
@@ -140,18 +144,15 @@ def remove_model(model_id: str, *, lock: Path | None = None) -> Path:
 
 def probe_model(files: ModelFiles) -> ProbeReport:
     """Run the probe on a pinned model as it is loaded for use."""
-    spec = files.spec
-    return probe_scores(
-        _scorer(files),
-        model_id=spec.hub.repo if spec.hub else spec.id,
-        languages=spec.languages,
-        check_order=spec.kind != "nli",
-    )
+    return _probe(_scorer(files), files.spec)
 
 
-def _get_files(
-    source: str | Path, revision: str | None, progress: Sink | None
-) -> tuple[Path, str | None, str | None]:
+def _probe(score: Score, spec: ModelSpec) -> ProbeReport:
+    model_id = spec.hub.repo if spec.hub else spec.id
+    return probe_scores(score, model_id=model_id, languages=spec.languages, check_order=spec.kind != "nli")
+
+
+def _get_files(source: str | Path, revision: str | None, progress: Sink | None) -> tuple[Path, str | None, str | None]:
     """Return the folder with the files and, for a model of the hub, its repository and commit."""
     text = str(source)
     if isinstance(source, Path) or text.startswith((".", "/", "~")) or Path(text).is_dir():
@@ -164,54 +165,38 @@ def _get_files(
     return folder, repo, commit
 
 
-def _check_scores(
-    model: LockedModel, folder: Path, *, auto: bool, notify: Notify
-) -> tuple[LockedModel, ProbeReport]:
+def _check_scores(model: LockedModel, folder: Path, *, auto: bool, notify: Notify) -> tuple[LockedModel, ProbeReport]:
     scorers = {}
     for precision in ("fp32", "int8"):
-        spec = dataclasses.replace(_spec(model), precision=precision)
+        spec = locked_spec(msgspec.structs.replace(model, precision=precision))
         scorers[precision] = _scorer(ModelFiles(spec=spec, folder=folder, source="local"))
     error = None
-    if not _spec(model).is_static:
+    if not spec.is_static:
         error = compare_precisions(scorers["int8"], scorers["fp32"])
         if auto and error > MAX_INT8_ERROR:
-            notify(
-                f"int8 changes scores by up to {error:.0%} of their spread, so the model is pinned as fp32"
-            )
+            notify(f"int8 changes scores by up to {error:.0%} of their spread, so the model is pinned as fp32")
             model = msgspec.structs.replace(model, precision="fp32")
         elif error > MAX_INT8_ERROR:
             notify(f"warning: {model.precision} was requested, but int8 changes scores by up to {error:.0%}")
     # The published answers are for full precision.
-    report = probe_scores(
-        scorers["fp32"],
-        model_id=model.repo or model.id,
-        languages=_spec(model).languages,
-        check_order=model.kind != "nli",
-    )
-    report = dataclasses.replace(report, int8_error=error)
+    report = dataclasses.replace(_probe(scorers["fp32"], spec), int8_error=error)
     report.require_passed(model.id)
     return model, report
 
 
-def _scorer(files: ModelFiles) -> Callable[[str, Sequence[str]], list[float]]:
+def _scorer(files: ModelFiles) -> Score:
     """Return a function that scores documents with a model: its logit, or the cosine of its vectors."""
     model = Model(files)
     if files.spec.kind == "bi-encoder":
-        prefixes = {"query": files.spec.query_prefix, "document": files.spec.document_prefix}
 
-        def embed(text: str, kind: str) -> Array:
-            ids = model.tokenizer.ids(prefixes[kind] + text) or []
+        def embed(text: str) -> Array:
+            ids = model.tokenizer.ids(text) or []
             _, end = split_windows(len(ids), files.spec.max_length - model.tokenizer.template.size)[0]
-            output = model.forward(*model.tokenizer.template.single(ids[:end]))
-            if output.ndim == 1:
-                vector = output
-            else:
-                vector = output[0] if files.spec.pooling == "cls" else output.mean(axis=0)
-            return vector / max(float(np.linalg.norm(vector)), 1e-12)
+            return embed_tokens(model, ids[:end])
 
         def cosines(query: str, documents: Sequence[str]) -> list[float]:
-            vector = embed(query, "query")
-            return [float(vector @ embed(document, "document")) for document in documents]
+            vector = embed(files.spec.query_prefix + query)
+            return [float(vector @ embed(files.spec.document_prefix + document)) for document in documents]
 
         return cosines
     index = files.spec.entailment_index or 0
@@ -224,28 +209,3 @@ def _scorer(files: ModelFiles) -> Callable[[str, Sequence[str]], list[float]]:
         return rows
 
     return logits
-
-
-def _spec(model: LockedModel) -> ModelSpec:
-    hub = None if model.repo is None else HubSource(repo=model.repo, revision=model.revision)
-    return locked_spec(model, hub)
-
-
-def _pin_file(folder: Path, name: str) -> LockedFile:
-    digest = hashlib.sha256()
-    with (folder / name).open("rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-        return LockedFile(name=name, size=file.tell(), sha256=digest.hexdigest())
-
-
-def _relative_folder(folder: Path, lock: Path) -> str:
-    """Return the folder relative to the lock file if it is below it, so that a checkout can be moved."""
-    base = lock.absolute().parent.resolve()
-    return folder.relative_to(base).as_posix() if folder.is_relative_to(base) else str(folder)
-
-
-def _entailment_index(description: FolderDescription) -> int | None:
-    if description.kind != "nli":
-        return None
-    return next(i for i, label in enumerate(description.labels) if label.lower().startswith("entail"))

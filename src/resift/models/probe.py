@@ -6,9 +6,11 @@ the wrong template still give numbers. Twelve pairs with an obvious order catch 
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from resift.errors import ModelProbeError
 from resift.types import Languages
@@ -29,100 +31,18 @@ MAX_INT8_ERROR = 0.15
 KNOWN_ANSWER_TOLERANCE = 0.35
 """Known answers were published for fp32 or fp16; int8 differs by a few tenths of a logit."""
 
-ENGLISH: Mapping[str, tuple[str, str, str]] = {
-    "How many people live in Berlin?": (
-        "Berlin has a population of 3,520,031 registered inhabitants in an area of 891.82 square kilometers.",
-        "The recipe needs two eggs, a cup of flour and a pinch of salt.",
-        "Guitar strings should be replaced every few months.",
-    ),
-    "what is the boiling point of water": (
-        "Water boils at 100 degrees Celsius, or 212 degrees Fahrenheit, at sea level.",
-        "The museum is closed on Mondays and public holidays.",
-        "He scored two goals in the second half of the match.",
-    ),
-    "who wrote Romeo and Juliet": (
-        "Romeo and Juliet is a tragedy written by William Shakespeare early in his career.",
-        "The train to the airport leaves every fifteen minutes.",
-        "Photosynthesis turns light into chemical energy.",
-    ),
-    "how to reset my password": (
-        "To reset your password, click 'Forgot password' on the login page and follow the link in the email.",
-        "Penguins live almost exclusively in the Southern Hemisphere.",
-        "The bridge was opened in 1932 after nine years of construction.",
-    ),
-}
-"""Query -> the relevant document, then two unrelated ones."""
+_TEXTS = json.loads(Path(__file__).with_name("probe_texts.json").read_text(encoding="utf-8"))
 
-OTHER_LANGUAGES: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
-    "de": {
-        "Wie viele Menschen leben in Berlin?": (
-            "Berlin hat rund 3,7 Millionen Einwohner und ist die größte Stadt Deutschlands.",
-            "Für das Rezept braucht man zwei Eier, Mehl und etwas Salz.",
-            "Das Museum ist montags geschlossen.",
-        ),
-    },
-    "es": {
-        "¿Quién escribió Don Quijote?": (
-            "Don Quijote de la Mancha fue escrito por Miguel de Cervantes.",
-            "El tren al aeropuerto sale cada quince minutos.",
-            "La receta lleva dos huevos y harina.",
-        ),
-    },
-    "fr": {
-        "Quelle est la capitale de la France ?": (
-            "Paris est la capitale de la France.",
-            "La recette demande deux œufs et de la farine.",
-            "Les manchots vivent dans l'hémisphère sud.",
-        ),
-    },
-    "zh": {
-        "北京有多少人口？": (
-            "北京市常住人口约为两千一百多万人。",
-            "这道菜需要两个鸡蛋和一些面粉。",
-            "博物馆每周一闭馆。",
-        ),
-    },
-    "ru": {
-        "Кто написал роман «Война и мир»?": (
-            "Роман «Война и мир» написал Лев Толстой.",
-            "Поезд в аэропорт отправляется каждые пятнадцать минут.",
-            "Музей закрыт по понедельникам.",
-        ),
-    },
-    "ar": {
-        "ما هي عاصمة مصر؟": (
-            "القاهرة هي عاصمة جمهورية مصر العربية.",
-            "تحتاج الوصفة إلى بيضتين وبعض الدقيق.",
-            "المتحف مغلق يوم الاثنين.",
-        ),
-    },
-}
+PROBES: Mapping[str, Mapping[str, Sequence[str]]] = _TEXTS["probes"]
+"""Language -> query -> the relevant document, then two unrelated ones."""
 
-KNOWN_ANSWERS: Mapping[str, tuple[tuple[str, str, float], ...]] = {
-    "cross-encoder/ms-marco-MiniLM-L6-v2": (
-        (
-            "How many people live in Berlin?",
-            "Berlin had a population of 3,520,031 registered inhabitants in an area of 891.82 square "
-            "kilometers.",
-            8.607,
-        ),
-        ("How many people live in Berlin?", "Berlin is well known for its museums.", -4.320),
-    ),
-    "BAAI/bge-reranker-v2-m3": (
-        ("query", "passage", -5.65),
-        ("what is panda?", "hi", -8.19),
-        (
-            "what is panda?",
-            "The giant panda (Ailuropoda melanoleuca), sometimes called a panda bear or simply panda, is a "
-            "bear species endemic to China.",
-            5.26,
-        ),
-    ),
-}
+ENGLISH = PROBES["en"]
+
+KNOWN_ANSWERS: Mapping[str, Sequence[tuple[str, str, float]]] = _TEXTS["known_answers"]
 """Model id -> (query, document, raw score), as published with the model."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ProbeReport:
     """The outcome of a probe; `problems` is empty if the model passed."""
 
@@ -130,9 +50,9 @@ class ProbeReport:
     comparisons: int
     spread: float
     known_answers: int = 0
-    int8_error: float | None = None
     problems: tuple[str, ...] = ()
     languages: Mapping[str, bool] = field(default_factory=dict)
+    int8_error: float | None = None
 
     @property
     def passed(self) -> bool:
@@ -158,24 +78,20 @@ def probe_scores(
     ordered = comparisons = 0
     values: list[float] = []
     by_language: dict[str, bool] = {}
-    tests = [("en", ENGLISH)] if languages == "any" or "en" in languages else []
-    tests += [
-        (code, pairs) for code, pairs in OTHER_LANGUAGES.items() if languages == "any" or code in languages
-    ]
-    for code, queries in tests or [("en", ENGLISH)]:
+    codes = [code for code in PROBES if languages == "any" or code in languages] or ["en"]
+    for code in codes:
         right = total = 0
-        for query, documents in queries.items():
+        for query, documents in PROBES[code].items():
             relevant, *others = score(query, documents)
             values += [relevant, *others]
             right += sum(relevant > other for other in others)
             total += len(others)
         by_language[code] = right == total
         # A model for many languages may be weak in one of them; English or its only language decides.
-        if code == "en" or len(tests) <= 1:
+        if code == "en" or len(codes) == 1:
             ordered, comparisons = ordered + right, comparisons + total
     problems = []
-    mean = math.fsum(values) / len(values)
-    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
+    spread = _standard_deviation(values)
     if not all(math.isfinite(value) for value in values):
         problems.append("some scores are NaN or infinite, so its weights are damaged")
     elif spread < MIN_SPREAD:
@@ -190,14 +106,7 @@ def probe_scores(
         actual = score(query, [document])[0]
         if abs(actual - expected) > KNOWN_ANSWER_TOLERANCE:
             problems.append(f"it scores a known pair {actual:.2f} instead of {expected:.2f}")
-    return ProbeReport(
-        ordered=ordered,
-        comparisons=comparisons,
-        spread=spread,
-        known_answers=len(known),
-        problems=tuple(problems),
-        languages=by_language,
-    )
+    return ProbeReport(ordered, comparisons, spread, len(known), tuple(problems), by_language)
 
 
 def compare_precisions(int8: Score, fp32: Score) -> float:
@@ -208,6 +117,10 @@ def compare_precisions(int8: Score, fp32: Score) -> float:
         reference, rounded = list(fp32(query, documents)), list(int8(query, documents))
         exact += reference
         error = max(error, *(abs(a - b) for a, b in zip(reference, rounded, strict=True)))
-    mean = math.fsum(exact) / len(exact)
-    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in exact) / len(exact))
+    spread = _standard_deviation(exact)
     return error / spread if spread > 0 else math.inf
+
+
+def _standard_deviation(values: Sequence[float]) -> float:
+    mean = math.fsum(values) / len(values)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))

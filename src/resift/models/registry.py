@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 from resift._internal.forking import ForkSafeLock
 from resift.errors import ModelFileError, ModelNotAllowedError, did_you_mean
-from resift.models.verify import PinnedFile, read_verified, verify
+from resift.models.verify import MODEL_ID, PinnedFile, read_verified, verify
 from resift.types import JsonMapping, Languages, ScorerInfo, ScoreScale, check_languages
 
 if TYPE_CHECKING:
@@ -37,7 +36,6 @@ SCORE_SCALES: Mapping[Kind, ScoreScale] = {
 KINDS: tuple[Kind, ...] = tuple(SCORE_SCALES)
 
 _HOW_TO_ALLOW = "To use your own model files, run: resift models add ./folder --name NAME."
-_MODEL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}(?:/[A-Za-z0-9][A-Za-z0-9._-]{0,95})?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,10 +109,10 @@ class ModelSpec:
 
     def pin(self, name: str) -> PinnedFile:
         """Return the pin of one file."""
-        for pinned in self.files:
-            if pinned.name == name:
-                return pinned
-        raise ModelNotAllowedError(f"{name!r} is not a pinned file of {self.id!r}.")
+        pinned = next((pinned for pinned in self.files if pinned.name == name), None)
+        if pinned is None:
+            raise ModelNotAllowedError(f"{name!r} is not a pinned file of {self.id!r}.")
+        return pinned
 
     def scorer_info(self, name: str) -> ScorerInfo:
         """Describe a pointwise scorer of that name that uses this model."""
@@ -184,7 +182,7 @@ def find_spec(model_id: str) -> ModelSpec:
     name = check_model_id(model_id)
     local = find_local(name)
     locked = None if local else find_locked(name)
-    spec = local.spec if local else builtin_spec(name) or (locked.spec if locked else None)
+    spec = local.spec if local else builtin_spec(name) or (locked[0] if locked else None)
     if spec is None:
         hint = did_you_mean(name, {*builtin_ids(), *local_ids(), *locked_ids()})
         raise ModelNotAllowedError(f"model_name {name!r} is not in allowed models. {hint} {pin_advice(name)}")
@@ -196,25 +194,20 @@ def pin_advice(name: str) -> str:
     return f"To pin it, run: resift models add {name if '/' in name else f'./folder --name {name}'}"
 
 
-@dataclass(frozen=True, slots=True)
-class LockedSpec:
-    """A model of the lock file; `folder` holds its files, None if they are in the download folder."""
+def find_locked(model_id: str) -> tuple[ModelSpec, Path | None] | None:
+    """Return the model that the lock file pins under that id, or None.
 
-    spec: ModelSpec
-    folder: Path | None
-
-
-def find_locked(model_id: str) -> LockedSpec | None:
-    """Return the model that the lock file pins under that id, or None."""
+    The folder is None if its files are in the download folder.
+    """
     return _load_locked().get(model_id)
 
 
 def locked_ids(kind: Kind | None = None) -> tuple[str, ...]:
     """Return the ids that the lock file pins, or those of one kind, sorted."""
-    return tuple(sorted(id for id, locked in _load_locked().items() if kind in (None, locked.spec.kind)))
+    return tuple(sorted(id for id, (spec, _) in _load_locked().items() if kind in (None, spec.kind)))
 
 
-def _load_locked() -> dict[str, LockedSpec]:
+def _load_locked() -> dict[str, tuple[ModelSpec, Path | None]]:
     from resift.models.lock_file import default_lock_path
 
     path = default_lock_path()
@@ -226,45 +219,35 @@ def _load_locked() -> dict[str, LockedSpec]:
 
 
 @functools.lru_cache(maxsize=8)
-def _parse_lock(path: Path, mtime_ns: int, size: int) -> dict[str, LockedSpec]:
+def _parse_lock(path: Path, mtime_ns: int, size: int) -> dict[str, tuple[ModelSpec, Path | None]]:
     """Read a lock file again only when it has changed."""
     from resift.models.lock_file import read_lock
 
-    models = {}
-    for id, model in read_lock(path).items():
-        hub = None if model.repo is None else HubSource(repo=model.repo, revision=model.revision)
-        folder = None if model.folder is None else (path.parent / model.folder).resolve()
-        models[id] = LockedSpec(locked_spec(model, hub), folder)
-    return models
+    return {
+        id: (locked_spec(model), None if model.folder is None else (path.parent / model.folder).resolve())
+        for id, model in read_lock(path).items()
+    }
 
 
-def locked_spec(model: LockedModel, hub: HubSource | None) -> ModelSpec:
+_LOCKED_FIELDS = (
+    "id", "license", "revision", "files", "weights", "architecture", "precision", "parameters", "max_length",
+    "query_prefix", "document_prefix", "entailment_index", "token_types",
+)  # fmt: skip
+"""What a row of the lock file and a spec have in common."""
+
+
+def locked_spec(model: LockedModel) -> ModelSpec:
     """Return the description of a pinned model."""
-    kind = model.kind
-    if kind not in KINDS:
-        raise ModelFileError(
-            f"The lock file has {model.id!r} with kind {kind!r}; known are {', '.join(KINDS)}."
-        )
+    if model.kind not in KINDS:
+        raise ModelFileError(f"The lock file has {model.id!r} with kind {model.kind!r}; known are {', '.join(KINDS)}.")
     return ModelSpec(
-        id=model.id,
-        kind=kind,
-        license=model.license,
-        revision=model.revision,
+        **{name: getattr(model, name) for name in _LOCKED_FIELDS},
+        kind=model.kind,
         tokenizer="tokenizer.json",
-        files=model.pins(),
-        weights=model.weights,
-        architecture=model.architecture,
-        precision="fp32" if model.precision == "fp32" else "int8",
         score_activation="sigmoid" if model.score_activation == "sigmoid" else "identity",
-        parameters=model.parameters,
         languages=check_languages(model.languages),
-        score_scale=SCORE_SCALES[kind],
-        max_length=model.max_length,
-        query_prefix=model.query_prefix,
-        document_prefix=model.document_prefix,
-        entailment_index=model.entailment_index,
-        token_types=model.token_types,
-        hub=hub,
+        score_scale=SCORE_SCALES[model.kind],
+        hub=None if model.repo is None else HubSource(repo=model.repo, revision=model.revision),
     )
 
 
@@ -284,12 +267,12 @@ def model_ids(kind: Kind) -> list[str]:
 
 def builtin_ids(kind: Kind | None = None) -> tuple[str, ...]:
     """Return the ids of all built-in pins, or of those of one kind, sorted."""
-    return tuple(sorted(spec.id for spec in _load_builtin().values() if kind in (None, spec.kind)))
+    return tuple(sorted({spec.id for spec in _load_builtin().values() if kind in (None, spec.kind)}))
 
 
 def builtin_spec(name: str) -> ModelSpec | None:
     """Return the built-in pin with that id or alias, or None."""
-    return _load_builtin_by_name().get(name)
+    return _load_builtin().get(name)
 
 
 def find_local(model_id: str) -> ModelFiles | None:
@@ -325,22 +308,17 @@ def disallow_local(id: str) -> None:
 def check_model_id(model_id: object) -> str:
     """Return the id if it is a plain name; refuse paths, URLs and control characters."""
     if not isinstance(model_id, str):
-        raise ModelNotAllowedError(
-            f"A model id is a string such as 'org/name', not {type(model_id).__name__}."
-        )
+        raise ModelNotAllowedError(f"A model id is a string such as 'org/name', not {type(model_id).__name__}.")
     checks = (
         (not model_id, "it is empty"),
         ("\0" in model_id, "it contains a NUL"),
-        (
-            any(unicodedata.category(char).startswith("C") for char in model_id),
-            "it contains a control character",
-        ),
+        (any(unicodedata.category(char).startswith("C") for char in model_id), "it contains a control character"),
         ("://" in model_id or model_id.lower().startswith(("http:", "https:", "file:")), "it is a URL"),
         ("\\" in model_id, "it contains a backslash"),
         (".." in model_id, "it contains '..'"),
         (model_id.startswith(("/", "~", ".")) or model_id.count("/") > 1, "it is a path"),
         (
-            _MODEL_ID.fullmatch(model_id) is None,
+            MODEL_ID.fullmatch(model_id) is None,
             "a model id is 'name' or 'org/name' in letters, digits, '.', '_' and '-'",
         ),
     )
@@ -369,11 +347,7 @@ def parse_spec(entry: JsonMapping) -> ModelSpec:
 
 @functools.cache
 def _load_builtin() -> dict[str, ModelSpec]:
+    """Return the built-in pins by id and by alias."""
     text = Path(__file__).with_name("allowlist.json").read_text(encoding="utf-8")
     specs = [parse_spec(entry) for entry in json.loads(text)["models"]]
-    return {spec.id: spec for spec in specs}
-
-
-@functools.cache
-def _load_builtin_by_name() -> dict[str, ModelSpec]:
-    return {name: spec for spec in _load_builtin().values() for name in (spec.id, *spec.aliases)}
+    return {name: spec for spec in specs for name in (spec.id, *spec.aliases)}

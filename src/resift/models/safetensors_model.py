@@ -11,7 +11,6 @@ import hashlib
 import logging
 import os
 import stat
-import threading
 from ctypes import c_int32, c_int64, c_void_p
 from pathlib import Path
 
@@ -32,16 +31,10 @@ from resift.models.packed_weights import (
     to_float32,
 )
 from resift.models.registry import ModelFiles
-from resift.models.session import Session
+from resift.models.session import Scratch, Session
 from resift.native.library import Kernel, native_kernel
 
 log = logging.getLogger("resift.models")
-
-
-class _Scratch(threading.local):
-    """Working memory of one thread."""
-
-    memory: Array | None = None
 
 
 class TransformerSession:
@@ -51,12 +44,9 @@ class TransformerSession:
         self.kernel = kernel.name
         self._packed = packed  # keeps the memory that the structure points to
         self._struct = build_struct(packed)
-        self._forward = kernel.function("transformer_forward")
-        self._forward.argtypes = (c_void_p, c_void_p, c_int32, c_int32, c_void_p, c_void_p)
-        self._forward.restype = None
-        self._scratch_size = kernel.function("transformer_scratch")
-        self._scratch_size.argtypes, self._scratch_size.restype = (c_void_p, c_int32), c_int64
-        self._thread = _Scratch()
+        pointer, number = c_void_p, c_int32
+        self._forward = kernel.function("transformer_forward", None, pointer, pointer, number, number, pointer, pointer)
+        self._scratch = Scratch(kernel.function("transformer_scratch", c_int64, c_void_p, c_int32))
         arrays = packed.arrays
         self._word, self._position = arrays["word"], arrays.get("position")
         self._token_type = arrays.get("token_type")
@@ -75,14 +65,8 @@ class TransformerSession:
         # The C code writes whole panels; what fills them up is cut off here.
         out = np.empty(round_up(self.outputs, PANEL) if pooled else wanted * struct.width, np.float32)
         embedded = self._embed(ids, types)
-        self._forward(
-            ctypes.addressof(struct),
-            embedded.ctypes.data,
-            tokens,
-            wanted,
-            self._scratch(tokens),
-            out.ctypes.data,
-        )
+        scratch = self._scratch.address(struct, tokens)
+        self._forward(ctypes.addressof(struct), embedded.ctypes.data, tokens, wanted, scratch, out.ctypes.data)
         return out[: self.outputs] if pooled else out.reshape(wanted, struct.width)[:, : self._width]
 
     def _embed(self, ids: list[int], types: list[int]) -> Array:
@@ -95,14 +79,6 @@ class TransformerSession:
             embedded = embedded + self._position[self._offset : self._offset + len(ids)]
         missing = -embedded.shape[1] % PANEL
         return np.pad(embedded, ((0, 0), (0, missing))) if missing else np.ascontiguousarray(embedded)
-
-    def _scratch(self, tokens: int) -> int:
-        """Return the address of this thread's working memory, which grows with its longest text."""
-        needed = self._scratch_size(ctypes.addressof(self._struct), tokens) + PANEL
-        memory = self._thread.memory
-        if memory is None or memory.size < needed:
-            memory = self._thread.memory = np.empty(needed, np.float32)
-        return int(memory.ctypes.data) + (-int(memory.ctypes.data)) % 64
 
 
 class StaticSession:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+from collections.abc import Callable
 from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
 from types import ModuleType
 from typing import Protocol
@@ -13,6 +14,7 @@ from resift._internal.arrays import Array, np
 from resift.errors import ModelLoadError, require
 from resift.models.onnx_bert import HEAD_SHAPES, LAYER_SHAPES, PANEL, OnnxBert, UnknownArchitectureError
 from resift.models.onnx_reader import read_graph
+from resift.models.packed_weights import ALIGNMENT, LinearStruct, NormStruct, allocate_aligned, round_up, struct_fields
 from resift.native.library import Kernel, native_kernel
 
 
@@ -33,11 +35,11 @@ class NativeSession:
             raise UnknownArchitectureError("; ".join(filter(None, (kernel.reason, kernel.fix))))
         self.kernel = kernel.name
         self._weights = PackedBert(OnnxBert(read_graph(model)), kernel)
-        self._forward, self._scratch_size = kernel.function("bert_forward"), kernel.function("bert_scratch")
-        self._forward.argtypes = (c_void_p, c_void_p, c_void_p, c_int32, c_int32, c_void_p, c_void_p)
-        self._forward.restype = None
-        self._scratch_size.argtypes, self._scratch_size.restype = (c_void_p, c_int32), c_int64
-        self._thread = _ThreadScratch()
+        pointer, number = c_void_p, c_int32
+        self._forward = kernel.function(
+            "bert_forward", None, pointer, pointer, pointer, number, number, pointer, pointer
+        )
+        self._scratch = Scratch(kernel.function("bert_scratch", c_int64, c_void_p, c_int32))
 
     def run(self, ids: list[int], types: list[int], *, first: int | None = None) -> Array:
         """Return the logits of one row, or its token states; with `first`, of this many tokens only."""
@@ -52,24 +54,31 @@ class NativeSession:
         rows = 1 if bert.classes else min(first or tokens, tokens)
         inputs = np.array([ids, types], dtype=np.int32)
         out = np.empty(bert.classes or (rows, bert.hidden), dtype=np.float32)
-        # Each thread has its own scratch memory, which grows with its longest row.
-        needed = self._scratch_size(ctypes.addressof(bert), tokens)
-        if self._thread.memory is None or self._thread.memory.size < needed:
-            self._thread.memory = allocate_aligned(needed, "float32")
         self._forward(
             ctypes.addressof(bert),
             inputs.ctypes.data,
             inputs.ctypes.data + inputs.strides[0],
             tokens,
             rows,
-            self._thread.memory.ctypes.data,
+            self._scratch.address(bert, tokens),
             out.ctypes.data,
         )
         return out
 
 
-class _ThreadScratch(threading.local):
-    memory: Array | None = None
+class Scratch(threading.local):
+    """Working memory for a model's runs: each thread has its own, which grows with its longest row."""
+
+    def __init__(self, floats_needed: Callable[[int, int], int]) -> None:
+        self._floats_needed = floats_needed
+        self._memory = allocate_aligned(0, "float32")
+
+    def address(self, model: Structure, tokens: int) -> int:
+        """Return the address of this thread's memory, large enough for a row of that many tokens."""
+        needed = self._floats_needed(ctypes.addressof(model), tokens)
+        if self._memory.size < needed:
+            self._memory = allocate_aligned(needed, "float32")
+        return int(self._memory.ctypes.data)
 
 
 class OnnxSession:
@@ -114,35 +123,12 @@ def onnx_runtime() -> ModuleType:
 # --- Packed weights: the structures of native/bert.h --------------------------------------------------------
 
 
-class Linear(Structure):
-    """A linear module with int8 weights."""
-
-    _fields_ = (
-        ("inputs", c_int32),
-        ("outputs", c_int32),
-        ("packed", c_void_p),
-        ("sums", c_void_p),
-        ("scales", c_void_p),
-        ("bias", c_void_p),
-    )
-
-
-class LayerNorm(Structure):
-    """A layer normalization."""
-
-    _fields_ = (("weight", c_void_p), ("bias", c_void_p))
-
-
 class Layer(Structure):
     """One layer of the encoder."""
 
     _fields_ = (
-        ("qkv", Linear),
-        ("attention_output", Linear),
-        ("ffn_up", Linear),
-        ("ffn_down", Linear),
-        ("attention_norm", LayerNorm),
-        ("ffn_norm", LayerNorm),
+        *struct_fields(LinearStruct, "qkv attention_output ffn_up ffn_down"),
+        *struct_fields(NormStruct, "attention_norm ffn_norm"),
     )
 
 
@@ -156,34 +142,20 @@ class Bert(Structure):
     """A complete model."""
 
     _fields_ = (
-        ("hidden", c_int32),
-        ("heads", c_int32),
-        ("ffn", c_int32),
-        ("layers", c_int32),
+        *struct_fields(c_int32, "hidden heads ffn layers"),
         ("attention_scale", c_float),
         ("scale_query_and_key", c_int32),
-        ("word", Embedding),
-        ("token_type", Embedding),
+        *struct_fields(Embedding, "word token_type"),
         ("position", c_void_p),
-        ("embedding_norm", LayerNorm),
+        ("embedding_norm", NormStruct),
         ("layer", POINTER(Layer)),
         ("classes", c_int32),
-        ("pooler", Linear),
-        ("classifier", Linear),
+        *struct_fields(LinearStruct, "pooler classifier"),
     )
 
 
-_CACHE_LINE = 64
 BLOCK_BYTES = 32 << 20
 """Size of the blocks for packed weights. Pages that are never written take no memory."""
-
-
-def allocate_aligned(size: int, dtype: str) -> Array:
-    """Return an uninitialized array that begins at a cache line."""
-    item = np.dtype(dtype).itemsize
-    memory = np.empty(size * item + _CACHE_LINE, np.uint8)
-    start = -memory.ctypes.data % _CACHE_LINE
-    return memory[start : start + size * item].view(dtype)
 
 
 class WeightArena:
@@ -197,7 +169,7 @@ class WeightArena:
 
     def take(self, size: int) -> Array:
         """Return this many bytes, beginning at a cache line."""
-        padded = -(-size // _CACHE_LINE) * _CACHE_LINE
+        padded = round_up(size, ALIGNMENT)
         if padded > self._free.size:
             self._free = allocate_aligned(max(padded, BLOCK_BYTES), "int8")
         taken, self._free = self._free[:size], self._free[padded:]
@@ -210,10 +182,8 @@ class PackedBert:
     def __init__(self, file: OnnxBert, kernel: Kernel) -> None:
         """Check and pack every weight; raises UnknownArchitectureError before C code sees any of them."""
         self._file, self.sizes = file, file.sizes
-        self._pack, self._packed_size = kernel.function("bert_pack"), kernel.function("bert_packed_size")
-        self._pack.argtypes = (c_void_p, c_int32, c_int32, c_void_p, c_void_p)
-        self._pack.restype = None
-        self._packed_size.argtypes, self._packed_size.restype = (c_int32, c_int32), c_int64
+        self._pack = kernel.function("bert_pack", None, c_void_p, c_int32, c_int32, c_void_p, c_void_p)
+        self._packed_size = kernel.function("bert_packed_size", c_int64, c_int32, c_int32)
         self._arrays: list[Array] = []
         self._arena = WeightArena()
         sizes = self.sizes
@@ -250,9 +220,7 @@ class PackedBert:
             ffn_norm=self._norm(prefix + "output.LayerNorm"),
         )
 
-    def _linear(
-        self, prefix: str, *modules: str, shapes: dict[str, tuple[str, str]] = LAYER_SHAPES
-    ) -> Linear:
+    def _linear(self, prefix: str, *modules: str, shapes: dict[str, tuple[str, str]] = LAYER_SHAPES) -> LinearStruct:
         """Pack one linear module, or several with the same inputs side by side."""
         parts = [self._file.linear(prefix + module, shapes[module]) for module in modules]
         weights, scales, bias = (
@@ -267,10 +235,10 @@ class PackedBert:
         packed, sums = self._arena.take(self._packed_size(inputs, outputs)), np.empty(outputs, np.int32)
         self._pack(weights.ctypes.data, inputs, outputs, packed.ctypes.data, sums.ctypes.data)
         arrays = (packed, sums, np.pad(scales, (0, padding)), np.pad(bias, (0, padding)))
-        return Linear(inputs, outputs, *map(self._address, arrays))
+        return LinearStruct(inputs, outputs, *map(self._address, arrays))
 
-    def _norm(self, name: str) -> LayerNorm:
-        return LayerNorm(*map(self._address, self._file.norm(name)))
+    def _norm(self, name: str) -> NormStruct:
+        return NormStruct(*map(self._address, self._file.norm(name)))
 
     def _embedding(self, name: str, rows: int) -> Embedding:
         values, scale, zero_point = self._file.embedding(name, rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from resift._internal.forking import ForkSafeLock
-from resift.errors import ModelLoadError, UnsupportedLanguageError, require
+from resift.errors import ModelFileError, ModelLoadError, UnsupportedLanguageError, require
 from resift.text.languages import is_supported
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class TextTokenizer:
         self, data: bytes, *, plain: bool = False, drop_unknown: bool = False, token_types: bool = True
     ) -> None:
         tokenizers = require("tokenizers", extra="local")
+        _check_growth(data)
         try:
             with _panics_as_errors():
                 self._tokenizer: Tokenizer = tokenizers.Tokenizer.from_str(data.decode("utf-8"))
@@ -108,6 +110,53 @@ class TextTokenizer:
     def count(self, text: str) -> int:
         """Return the number of tokens of a text."""
         return len(self.ids(text) or ())
+
+
+_STEPS = ("normalizer", "pre_tokenizer", "post_processor")
+_MAX_GROWTH = 256
+"""How many times longer a tokenizer's steps may make a text; the common ones reach 40."""
+_MAX_STEP_VALUES = 1_000
+"""JSON values that describe the steps; the common files have 50."""
+
+
+def _check_growth(data: bytes) -> None:
+    """Raise ModelFileError for steps that make a text so long that the library ends the process for memory."""
+    import msgspec
+
+    try:
+        file = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+        steps = [msgspec.json.decode(file.get(name, b"null")) for name in _STEPS]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise ModelFileError(f"tokenizer.json is not readable JSON: {exc}") from exc
+    growth, count, templates = 1, 0, 0
+    while steps:
+        step = steps.pop()
+        count += 1
+        if isinstance(step, dict):
+            if "content" in step:  # Replace; the text may be put between all characters
+                growth *= len(str(step["content"])) + 1
+            if charsmap := step.get("precompiled_charsmap"):
+                # A table of this many bytes in base64, then the replacements, which end with a NUL.
+                table = _decode_base64(str(charsmap))
+                replacements = table[4 + int.from_bytes(table[:4], "little") :]
+                growth *= max(map(len, replacements.split(b"\0"))) + 1
+            growth *= 2 if step.get("type") == "ByteLevel" or "trim_offsets" in step else 1
+            templates += "single" in step
+            steps += step.values()
+        elif isinstance(step, list):
+            steps += step
+        if growth > _MAX_GROWTH or count + len(steps) > _MAX_STEP_VALUES or templates > 1:
+            raise ModelFileError(
+                "tokenizer.json has steps that would fill the memory with repeated text. "
+                "Download the file again from the model's repository."
+            )
+
+
+def _decode_base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text)
+    except ValueError:
+        return b""  # the library refuses it
 
 
 @contextmanager
@@ -188,11 +237,5 @@ def _read_template(tokenizer: Tokenizer) -> Template:
         before=tuple(example.ids[:first]),
         between=tuple(example.ids[between:second]),
         after=tuple(example.ids[last + 1 :]),
-        types=(
-            types[0],
-            types[first],
-            types[between] if between < second else types[first],
-            types[second],
-            types[-1],
-        ),
+        types=(types[0], types[first], types[between] if between < second else types[first], types[second], types[-1]),
     )

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+
+import msgspec
 
 from resift._internal.forking import ForkSafeLock
 from resift.errors import ModelFileError
 
+MODEL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}(?:/[A-Za-z0-9][A-Za-z0-9._-]{0,95})?")
+SHA256 = re.compile(r"[0-9a-f]{64}")
 MAX_FILE_BYTES = 1 << 31
 _CHUNK_BYTES = 1 << 20
 # Two seconds: some file systems store times in whole or even seconds.
@@ -26,7 +30,7 @@ _verified: dict[tuple[str, str], FileIdentity] = {}
 _lock = ForkSafeLock()
 
 
-class PinnedFile(NamedTuple):
+class PinnedFile(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True, omit_defaults=True):
     """A file of a model, named relative to the model's folder, and the only content it may have."""
 
     name: str

@@ -16,9 +16,7 @@ from typing import Any
 
 from resift.errors import ConfigError
 
-LIBRARY = Path(__file__).parent / {"win32": "resift.dll", "darwin": "libresift.dylib"}.get(
-    sys.platform, "libresift.so"
-)
+LIBRARY = Path(__file__).parent / {"win32": "resift.dll", "darwin": "libresift.dylib"}.get(sys.platform, "libresift.so")
 
 INTERFACE = 4
 """Version of the library's functions and structures; RESIFT_INTERFACE in processor.h."""
@@ -29,9 +27,7 @@ KERNELS = ("avx512", "avx2", "i8mm", "neon", "portable")
 SWITCH = "RESIFT_NATIVE"
 """Environment variable that forces a kernel by name; 0 uses ONNX Runtime and numpy for everything."""
 
-_REINSTALL = (
-    "reinstall Resift: pip install --force-reinstall --no-deps resift (in a checkout: pip install -e .)"
-)
+_REINSTALL = "reinstall Resift: pip install --force-reinstall --no-deps resift (in a checkout: pip install -e .)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +39,16 @@ class Kernel:
     library: ctypes.CDLL | None = None
     fix: str = ""
 
-    def function(self, name: str) -> Any:
-        """Return the kernel's version of a C function."""
+    def function(self, name: str, returns: Any = None, *arguments: Any) -> Any:
+        """Return the kernel's version of a C function, declared with these types if there are any."""
         full_name = f"{name}_{self.name}"
         if self.name == "i8mm" and not hasattr(self.library, full_name):
             # i8mm has its own matrix products and shares everything else with neon.
             full_name = f"{name}_neon"
-        return getattr(self.library, full_name)
+        function = getattr(self.library, full_name)
+        if arguments:
+            function.restype, function.argtypes = returns, arguments
+        return function
 
 
 def native_kernel() -> Kernel:
@@ -59,9 +58,7 @@ def native_kernel() -> Kernel:
         return Kernel(None, f"{SWITCH}=0 switches compiled code off")
     if forced and forced not in KERNELS:
         known = ", ".join(("0", *KERNELS))
-        raise ConfigError(
-            f"{SWITCH}={forced[:40]!r} is not a kernel. Known: {known}; unset it to use the fastest."
-        )
+        raise ConfigError(f"{SWITCH}={forced[:40]!r} is not a kernel. Known: {known}; unset it to use the fastest.")
     usable = usable_kernels()
     if not forced:
         return usable[0]
@@ -83,11 +80,7 @@ def usable_kernels() -> tuple[Kernel, ...]:
     except OSError as exc:
         if LIBRARY.exists():
             return (Kernel(None, f"{LIBRARY.name} does not load here: {exc}", fix=_REINSTALL),)
-        return (
-            Kernel(
-                None, "this installation has no compiled code; install a wheel, or have a C compiler ready"
-            ),
-        )
+        return (Kernel(None, "this installation has no compiled code; install a wheel, or have a C compiler ready"),)
     interface = library.resift_interface() if hasattr(library, "resift_interface") else 0
     if interface != INTERFACE:
         # Calling it anyway would misread the memory of its structures.

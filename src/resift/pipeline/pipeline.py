@@ -14,28 +14,19 @@ from typing import TypedDict, Unpack
 
 from resift._internal.sync import sync_method
 from resift.deadline import Clock, Deadline
-from resift.errors import CapabilityError, InputError, RetrievalError, redact
+from resift.errors import CapabilityError, InputError, redact
 from resift.events import Sink, ambient_sink
-from resift.pipeline.fan_out import (
-    LATE,
-    DeadlinePassed,
-    OverFetch,
-    Store,
-    StoreResult,
-    Stores,
-    fan_out,
-    run_until,
-    store_refs,
-)
+from resift.pipeline.fan_out import LATE, DeadlinePassed, OverFetch, Store, Stores, fan_out, run_until, store_refs
 from resift.pipeline.pool import Pool, Stage, UsesNeighbors, validate_stage_output
 from resift.pipeline.stages import Fuse, Gate, Rerank, Shape, is_breaker_closed
 from resift.protocols import Reranker, Scorer, ScoringStage, display_name, required_capabilities
 from resift.ranking.blend import nearest_neighbors
 from resift.ranking.context import PassageReader
-from resift.ranking.fusion.rerankers import is_built_in_fusion
+from resift.ranking.fusion.methods import METHODS
+from resift.ranking.fusion.rerankers import BUILT_IN_FUSION
 from resift.stores.base import DocumentLoadError
 from resift.stores.filters import list_conditions, parse_filter
-from resift.types import Ranking, StageKind, Where, cut_record
+from resift.types import Ranking, StageKind, Trace, Where, cut_record
 from resift.types.hit import load_hits
 from resift.validation import (
     DEFAULT_K,
@@ -123,10 +114,7 @@ class Pipeline:
     ) -> None:
         self.stores = store_refs(stores)
         slots: list[tuple[StageKind, list[Stage]]] = [
-            (
-                StageKind.FUSE,
-                [Fuse(fuse)] if fuse is None or isinstance(fuse, Reranker) else _list_stages(fuse),
-            ),
+            (StageKind.FUSE, [Fuse(fuse)] if fuse is None or isinstance(fuse, Reranker) else _list_stages(fuse)),
             (StageKind.GATE, _list_stages(gate)),
             (StageKind.RERANK, [Rerank(rerank)] if isinstance(rerank, Scorer) else _list_stages(rerank)),
             (StageKind.GUARD, _list_stages(guard)),
@@ -211,7 +199,7 @@ class Pipeline:
                 raise CapabilityError(missing)
         if deadline is None:
             limit_s = self.deadline_s if deadline_s is None else deadline_s
-            deadline = Deadline.after(limit_s, clock=self.clock)
+            deadline = Deadline(clock=self.clock) if limit_s is None else Deadline.after(limit_s, clock=self.clock)
         seconds = deadline.timeout_s
         pool = Pool(
             query=query,
@@ -232,8 +220,10 @@ class Pipeline:
                 await load_hits(done.hits)
             except DocumentLoadError:
                 # Again with every document verified: the store fails as a whole, and the ranking names it.
+                pool.timings.clear()
                 done = await self._run(pool, seconds, lazy=False)
-        return done.with_timing("total", (time.perf_counter() - started) * 1000).ranking()
+        pool.timings["total"] = (time.perf_counter() - started) * 1000
+        return done.ranking()
 
     rank = sync_method(search, "rank")
 
@@ -243,8 +233,38 @@ class Pipeline:
 
     async def _run(self, pool: Pool, seconds: float | None, *, lazy: bool) -> Pool:
         """Query the stores, run the stages and cut to k."""
-        pool = await self._retrieve(pool, seconds, lazy=lazy)
-        if len(pool.failures) == len(self.stores):
+        started = time.perf_counter()
+        deadline = pool.deadline
+        # Fusion alone takes little time; only further stages need a share of the deadline.
+        if seconds is not None and len(self.stages) > 1:
+            deadline = deadline.sooner(seconds * FAN_OUT_SHARE)
+        results = await fan_out(
+            self.stores,
+            pool.query,
+            k=self.fetch(pool.k),
+            where=pool.where,
+            deadline=deadline,
+            last=pool.deadline,
+            timeout_s=self.timeout_s,
+            sink=pool.sink,
+            lazy=lazy,
+        )
+        failures = {result.ref.name: result.failure for result in results if result.failure}
+        reason = f"{len(failures)} of {len(results)} stores failed: {', '.join(failures)}"
+        if len(failures) == len(results):
+            reason = f"deadline: {LATE} from any store"
+        pool = replace(
+            pool,
+            lists={result.ref.name: result.hits for result in results},
+            failures=failures,
+            reasons=(*pool.reasons, reason) if failures else pool.reasons,
+            trace=Trace([result.record for result in results if result.record is not None]),
+            warnings=tuple([result.warning for result in results if result.warning]),
+        )
+        if pool.where and not failures:
+            pool = replace(pool, warnings=(*pool.warnings, *await self._filter_warnings(pool)))
+        pool.timings["fan-out"] = (time.perf_counter() - started) * 1000
+        if len(failures) == len(results):
             return pool  # all are late: nothing to fuse or rerank
         for kind, name, stage in zip(self._kinds, self._names, self.stages, strict=True):
             if stage in self._use_neighbors:
@@ -255,56 +275,6 @@ class Pipeline:
             pool = pool.reorder(pool.hits[: pool.k], *record, cut=pool.hits[pool.k :])
         return pool
 
-    async def _retrieve(self, pool: Pool, seconds: float | None, *, lazy: bool) -> Pool:
-        """Query the stores; the pool then has their lists, records and failures."""
-        started = time.perf_counter()
-        deadline = pool.deadline
-        # Fusion alone takes little time; only further stages need a share of the deadline.
-        if seconds is not None and len(self.stages) > 1:
-            deadline = deadline.sooner(seconds * FAN_OUT_SHARE)
-        late = [StoreResult(ref, failure=LATE) for ref in self.stores]
-        try:
-            # With many callers the time may be over before a search has its turn. Then it must cost nothing.
-            results = (
-                late
-                if pool.deadline.expired
-                else await fan_out(
-                    self.stores,
-                    pool.query,
-                    k=self.fetch(pool.k),
-                    where=pool.where,
-                    deadline=deadline,
-                    last=pool.deadline,
-                    timeout_s=self.timeout_s,
-                    sink=pool.sink,
-                    lazy=lazy,
-                )
-            )
-        except RetrievalError as exc:
-            # Nothing failed if all are late: the caller gets what there is at its deadline, here no hits.
-            if set(exc.failures.values()) != {LATE}:
-                raise
-            results = late
-        failures = {result.ref.name: result.failure for result in results if result.failure}
-        reasons = pool.reasons
-        if len(failures) == len(results):
-            reasons = (*reasons, f"deadline: {LATE} from any store")
-        elif failures:
-            reasons = (*reasons, f"{len(failures)} of {len(results)} stores failed: {', '.join(failures)}")
-        pool = replace(
-            pool,
-            lists={result.ref.name: result.hits for result in results},
-            failures=failures,
-            reasons=reasons,
-            trace=pool.trace.append(*[result.record for result in results if result.record is not None]),
-        )
-        warnings = tuple([result.warning for result in results if result.warning])
-        if pool.where and not failures:
-            warnings += await self._filter_warnings(pool)
-        if warnings:
-            pool = replace(pool, warnings=warnings)
-        return pool.with_timing("fan-out", (time.perf_counter() - started) * 1000)
-
     async def _filter_warnings(self, pool: Pool) -> tuple[str, ...]:
         """Return notes about conditions of the filter that no document meets, if all stores agree."""
         hits = [hit for found in pool.lists.values() for hit in found]
@@ -314,9 +284,7 @@ class Pipeline:
         if not absent or not all(hasattr(owner, "explain_filter") for owner in self._owners):
             return ()
         try:
-            notes = [
-                await run_until(pool.deadline, owner.explain_filter(pool.where)) for owner in self._owners
-            ]
+            notes = [await run_until(pool.deadline, owner.explain_filter(pool.where)) for owner in self._owners]
         except Exception as exc:
             log.debug("the filter could not be explained: %s", redact(exc))
             return ()
@@ -329,9 +297,7 @@ class Pipeline:
         Two stores may have different embedders, so the vectors of the store that knows most hits are used.
         """
         # `vectors_of` is the name of the method in Resift 0.2.
-        methods = [
-            getattr(owner, "get_vectors", getattr(owner, "vectors_of", None)) for owner in self._owners
-        ]
+        methods = [getattr(owner, "get_vectors", getattr(owner, "vectors_of", None)) for owner in self._owners]
         readers = [method for method in methods if method is not None]
         if pool.neighbors or not readers or len(pool.hits) < 2 or pool.deadline.expired:
             return pool
@@ -350,8 +316,8 @@ class Pipeline:
         except Exception as exc:
             log.warning("%s: no vectors: %s", NEIGHBORS_STAGE, redact(exc))
             return pool.degrade(f"{NEIGHBORS_STAGE}: no vectors: {redact(exc)}")
-        ms = (time.perf_counter() - started) * 1000
-        return replace(pool, neighbors=neighbors).with_timing(NEIGHBORS_STAGE, ms)
+        pool.timings[NEIGHBORS_STAGE] = (time.perf_counter() - started) * 1000
+        return replace(pool, neighbors=neighbors)
 
     async def close(self) -> None:
         """Close the stores and scorers that can be closed."""
@@ -368,12 +334,7 @@ class Pipeline:
     @classmethod
     @check_arguments
     def default(
-        cls,
-        store: Store,
-        *,
-        rerank: bool = True,
-        reranker: str | None = None,
-        **options: Unpack[PipelineParts],
+        cls, store: Store, *, rerank: bool = True, reranker: str | None = None, **options: Unpack[PipelineParts]
     ) -> Pipeline:
         """Return the default pipeline of a store: hybrid search, weighted fusion, rerank, blend.
 
@@ -405,10 +366,10 @@ async def _run_stage(stage: Stage, pool: Pool, kind: StageKind, name: str) -> Po
     seconds, limited = pool.deadline.timeout_s, pool
     if seconds is not None:
         limited = replace(pool, deadline=_reserve(pool.deadline, seconds, STOP_S, STOP_SHARE))
-    # Subclasses are foreign: they may wait, and may break the contract.
-    own_fusion = type(stage) is Fuse and is_built_in_fusion(
-        stage.reranker_for(pool) if stage.reranker is None else stage.reranker
-    )
+    own_fusion = False
+    if type(stage) is Fuse:  # subclasses are foreign: they may wait, and may break the contract
+        reranker = stage.reranker_for(pool) if stage.reranker is None else stage.reranker
+        own_fusion = type(reranker) in BUILT_IN_FUSION and getattr(reranker, "name", "") in METHODS
     try:
         # Our own stages without I/O never wait, so they need no task that could be abandoned.
         if own_fusion or type(stage) in (Gate, Shape):
@@ -429,7 +390,9 @@ async def _run_stage(stage: Stage, pool: Pool, kind: StageKind, name: str) -> Po
     except Exception as exc:
         log.warning("stage %s failed: %s", name, redact(exc))
         done = (await _fallback_order(pool)).degrade(f"{name} failed: {redact(exc)}")
-    return done.with_timing(name, (time.perf_counter() - started) * 1000, deadline=pool.deadline)
+    # Added up: two stages may have the same name.
+    pool.timings[name] = pool.timings.get(name, 0.0) + (time.perf_counter() - started) * 1000
+    return done if done.deadline is pool.deadline else replace(done, deadline=pool.deadline)
 
 
 async def _fallback_order(pool: Pool) -> Pool:
@@ -445,7 +408,5 @@ def _list_stages(stages: Stages) -> list[Stage]:
     listed = [] if stages is None else list(stages) if isinstance(stages, Iterable) else [stages]
     for stage in listed:
         if not callable(stage):
-            raise InputError(
-                f"A stage is a {type(stage).__name__}; pass an async function from Pool to Pool."
-            )
+            raise InputError(f"A stage is a {type(stage).__name__}; pass an async function from Pool to Pool.")
     return listed

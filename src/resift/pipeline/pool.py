@@ -34,7 +34,8 @@ class Pool:
     per store in declared order. `k` is the requested number of hits. `section` is the part of a document that
     the search is for; gate and shape may have rules per section. `breaker_closed` tells whether the reranker
     is available. `vectors` maps ids to vectors for diversity by meaning. `neighbors` has the most similar
-    candidates per id, if a store can provide them. `reader` has the stores and the reranker, which the stages
+    candidates per id, if a store can provide them. `timings` are milliseconds per stage, which all pools of one
+    search share. `reader` has the stores and the reranker, which the stages
     `Context` and `Prune` use to make `passages`.
     """
 
@@ -53,7 +54,7 @@ class Pool:
     tier: str | None = None
     unscored: tuple[str, ...] = ()
     failures: Mapping[str, str] = field(default_factory=dict)
-    timings: Mapping[str, float] = field(default_factory=dict)
+    timings: dict[str, float] = field(default_factory=dict)
     notes: Mapping[str, object] = field(default_factory=dict)
     vectors: Mapping[str, Vector] = field(default_factory=dict)
     neighbors: Neighbors = field(default_factory=dict)
@@ -75,11 +76,7 @@ class Pool:
         return self if reason in self.reasons else replace(self, reasons=(*self.reasons, reason))
 
     def reorder(
-        self,
-        hits: Sequence[Hit],
-        *records: StageRecord,
-        cut: Sequence[Hit] = (),
-        **changes: Unpack[PoolChanges],
+        self, hits: Sequence[Hit], *records: StageRecord, cut: Sequence[Hit] = (), **changes: Unpack[PoolChanges]
     ) -> Pool:
         """Return a copy with these hits in this order, more dropped hits, and more records."""
         dropped = self.cut
@@ -87,7 +84,7 @@ class Pool:
             # A stage may bring back dropped hits; a hit is never in both.
             returned = {(hit.id, hit.source) for hit in hits}
             dropped = tuple([hit for hit in dropped if (hit.id, hit.source) not in returned])
-        trace = self.trace.append(*records) if records else self.trace
+        trace = Trace((*self.trace, *records)) if records else self.trace
         return replace(self, hits=tuple(hits), cut=(*dropped, *cut), trace=trace, **changes)
 
     def with_records(self, *records: StageRecord) -> Pool:
@@ -98,12 +95,6 @@ class Pool:
         """Return a copy with notes for later stages, such as a grade."""
         return replace(self, notes={**self.notes, **notes})
 
-    def with_timing(self, stage: str, ms: float, *, deadline: Deadline | None = None) -> Pool:
-        """Return a copy with the time of a stage added, and this deadline if there is one."""
-        # Added up: two stages may have the same name.
-        timings = {**self.timings, stage: self.timings.get(stage, 0.0) + ms}
-        return replace(self, timings=timings, deadline=deadline or self.deadline)
-
     def ranking(self) -> Ranking:
         """Return the result of the search."""
         return Ranking(
@@ -113,7 +104,7 @@ class Pool:
             tier=self.tier,
             unscored=self.unscored,
             failures=dict(self.failures),
-            timings=dict(self.timings),
+            timings=self.timings,
             cut=self.cut,
             trace=self.trace,
             query=self.query,
@@ -163,7 +154,7 @@ def validate_stage_output(before: Pool, after: Pool, *, kind: StageKind, name: s
     return replace(
         _add_missing_record(before, done, dropped, kind=kind, name=name),
         query=before.query, k=before.k, lists=before.lists, where=before.where, section=before.section,
-        deadline=before.deadline, sink=before.sink, breaker_closed=before.breaker_closed,
+        deadline=before.deadline, sink=before.sink, breaker_closed=before.breaker_closed, timings=before.timings,
     )  # fmt: skip
 
 
@@ -171,9 +162,7 @@ def _lost_candidates(before: Pool, after: Pool) -> list[Hit]:
     """Return the candidates that are neither among the hits nor among the dropped ones."""
     ordered = bool(before.hits or before.cut)
     # Before the first order there are only the lists of the stores.
-    given = (
-        [*before.hits, *before.cut] if ordered else [hit for hits in before.lists.values() for hit in hits]
-    )
+    given = [*before.hits, *before.cut] if ordered else [hit for hits in before.lists.values() for hit in hits]
     # In the lists of several stores the same id is the same candidate.
     by_source = ordered and len({hit.id for hit in given}) < len(given)
     candidates = _keys(given, by_source=by_source)
@@ -198,9 +187,7 @@ def _keys(hits: Iterable[Hit], *, by_source: bool) -> list[object]:
     return [(hit.id, hit.source) for hit in hits] if by_source else [hit.id for hit in hits]
 
 
-def _add_missing_record(
-    before: Pool, after: Pool, dropped: Sequence[Hit], *, kind: StageKind, name: str
-) -> Pool:
+def _add_missing_record(before: Pool, after: Pool, dropped: Sequence[Hit], *, kind: StageKind, name: str) -> Pool:
     """Return the pool with a record of the stage, unless its own records describe the result."""
     own = after.trace[len(before.trace) :]
     order = tuple([hit.id for hit in after.hits])
@@ -211,10 +198,7 @@ def _add_missing_record(
     if not lost and not rescored and order == recorded_order:
         return after
     merged = {other: id for record in own for other, id in record.merged.items()}
-    notes = {
-        hit.id: f"the same as {merged[hit.id]!r}" if hit.id in merged else f"dropped by {name}"
-        for hit in lost
-    }
+    notes = {hit.id: f"the same as {merged[hit.id]!r}" if hit.id in merged else f"dropped by {name}" for hit in lost}
     if own and order == recorded_order:
         # The stage's own record, completed by the hits that it does not mention.
         last = own[-1]

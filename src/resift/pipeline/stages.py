@@ -14,14 +14,7 @@ from resift.pipeline.fan_out import StoreRef
 from resift.pipeline.pool import Pool
 from resift.protocols import Reranker, Scorer, declared_name, display_name, required_capabilities
 from resift.ranking.boosts import drop_filtered
-from resift.ranking.context import (
-    ContextOptions,
-    TokenCounter,
-    describe,
-    estimate_tokens,
-    make_passage,
-    read_passages,
-)
+from resift.ranking.context import ContextOptions, TokenCounter, describe, estimate_tokens, make_passage, read_passages
 from resift.ranking.fusion.rerankers import RRFReranker
 from resift.ranking.gate import NEUTRAL, Profile, gate
 from resift.ranking.gate.profiles import OWN_SCORE
@@ -319,9 +312,7 @@ class Context:
     kind = StageKind.SHAPE
     name = "context"
 
-    def __init__(
-        self, options: ContextOptions | None = None, *, count_tokens: TokenCounter | None = None
-    ) -> None:
+    def __init__(self, options: ContextOptions | None = None, *, count_tokens: TokenCounter | None = None) -> None:
         self.options = options or ContextOptions()
         check_fields(self.options)
         self.count_tokens = count_tokens
@@ -332,14 +323,8 @@ class Context:
         if not hits:
             return pool
         await load_hits(hits)
-        passages, reason = await read_passages(
-            hits,
-            pool.reader,
-            self.options,
-            count=_token_counter(pool, self.count_tokens),
-            candidates=[hit.id for hit in (*pool.hits[pool.k :], *pool.cut)],
-            deadline=pool.deadline,
-        )
+        count = _token_counter(pool, self.count_tokens)
+        passages, reason = await read_passages(hits, pool.reader, self.options, count=count, deadline=pool.deadline)
         notes = describe(passages, [hit.id for hit in hits])
         record = make_record(self.kind, self.name, pool.hits, notes=notes)
         done = replace(pool.with_records(record), passages=tuple(passages))
@@ -378,9 +363,7 @@ class Prune:
         await load_hits(hits)
         count = _token_counter(pool, self.count_tokens)
         passages = pool.passages or [make_passage([hit], (hit.id,)) for hit in hits if hit.text.strip()]
-        result = await prune(
-            pool.query, passages, scorer, options=self.options, count=count, deadline=pool.deadline
-        )
+        result = await prune(pool.query, passages, scorer, options=self.options, count=count, deadline=pool.deadline)
         notes = {
             id: f"{kept} of {total} sentences kept"
             for id, (kept, total) in count_sentences(passages, result.passages).items()

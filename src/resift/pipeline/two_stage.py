@@ -57,9 +57,7 @@ class TwoStage:
         text_keys: Sequence[str] = TEXT_KEYS,
     ) -> None:
         if not isinstance(embeddings, (BatchSearch, DocStore)):
-            raise InputError(
-                f"embeddings is a {type(embeddings).__name__} without `batchsearch` or `search`."
-            )
+            raise InputError(f"embeddings is a {type(embeddings).__name__} without `batchsearch` or `search`.")
         if not callable(similarity) and not isinstance(similarity, Scorer):
             raise InputError(f"similarity is a {type(similarity).__name__}; pass a callable or a scorer.")
         self.embeddings = embeddings
@@ -70,18 +68,14 @@ class TwoStage:
     @overload
     def __call__(self, query: str, limit: int = 3, factor: int = TEN, **kwargs: object) -> list[Row]: ...
     @overload
-    def __call__(
-        self, query: list[str], limit: int = 3, factor: int = TEN, **kwargs: object
-    ) -> list[list[Row]]: ...
+    def __call__(self, query: list[str], limit: int = 3, factor: int = TEN, **kwargs: object) -> list[list[Row]]: ...
     def __call__(
         self, query: str | list[str], limit: int = 3, factor: int = TEN, **kwargs: object
     ) -> list[Row] | list[list[Row]]:
         """Return the best rows for a query, or one list of rows per query for a list."""
         return run_sync(self.search(query, limit, factor, **kwargs))
 
-    def batch(
-        self, queries: Sequence[str], limit: int = 3, factor: int = TEN, **kwargs: object
-    ) -> list[list[Row]]:
+    def batch(self, queries: Sequence[str], limit: int = 3, factor: int = TEN, **kwargs: object) -> list[list[Row]]:
         """Return one list of rows per query."""
         return self(list(queries), limit, factor, **kwargs)
 
@@ -99,9 +93,7 @@ class TwoStage:
             ranked = [(await self._rerank(q, rows))[:limit] for q, rows in zip(queries, results, strict=True)]
         return ranked[0] if isinstance(query, str) else ranked
 
-    async def _retrieve(
-        self, queries: list[str], wanted: int, kwargs: Mapping[str, object]
-    ) -> list[list[Row]]:
+    async def _retrieve(self, queries: list[str], wanted: int, kwargs: Mapping[str, object]) -> list[list[Row]]:
         if isinstance(self.embeddings, BatchSearch):
             results = await asyncio.to_thread(self.embeddings.batchsearch, queries, wanted, **kwargs)
             if len(results) != len(queries):
@@ -133,11 +125,7 @@ class TwoStage:
         if isinstance(self.similarity, Scorer):
             # By position: rows of other systems may have no id, or the same id twice.
             hits = [
-                Hit(
-                    str(i),
-                    text,
-                    metadata=nested if isinstance(nested := row.get("metadata"), Mapping) else {},
-                )
+                Hit(str(i), text, metadata=nested if isinstance(nested := row.get("metadata"), Mapping) else {})
                 for i, (row, text) in enumerate(zip(rows, texts, strict=True))
             ]
             result = await self.similarity.score(query, hits, deadline=Deadline.never())

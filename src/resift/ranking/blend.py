@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from resift._internal.arrays import Array, np
@@ -13,16 +13,7 @@ from resift.ranking import order_model
 from resift.ranking.evidence import Evidence, RerankScores, evidence
 from resift.ranking.order_model import OrderModel, scorer_facts
 from resift.ranking.scaling import mean_and_deviation, z_scores
-from resift.types import (
-    Hit,
-    ScoreScale,
-    StageKind,
-    StageRecord,
-    Trace,
-    get_trace,
-    make_record,
-    with_scores,
-)
+from resift.types import Hit, ScoreScale, StageKind, StageRecord, Trace, get_trace, make_record, with_scores
 from resift.types.trace import LazyParts
 from resift.validation import accept_aliases, check_options, option
 
@@ -137,9 +128,7 @@ class Blend:
     )
     method: Method = option("How scores are blended.", default="promote")
     temperature: float = option(
-        "How evenly `promote` distributes its lift: a low value lifts only the most confident hit.",
-        default=1.0,
-        gt=0,
+        "How evenly `promote` distributes its lift: a low value lifts only the most confident hit.", default=1.0, gt=0
     )
     neighbors: float = option(
         "How far a hit moves up toward the mean of its three nearest candidates; 0 turns it off.",
@@ -148,9 +137,7 @@ class Blend:
         max=1,
         aliases=["neighbours"],
     )
-    reranker_shift: float = option(
-        "Added to the fitted weight; found by resift tune.", default=0.0, min=-1, max=1
-    )
+    reranker_shift: float = option("Added to the fitted weight; found by resift tune.", default=0.0, min=-1, max=1)
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -185,13 +172,16 @@ def blend(
         known = evidence(get_trace(hits) if trace is None else trace, [hit.id for hit in hits])
     # The last rerank stage with a score decides about languages and the name in the note.
     last = next((s for s in reversed(known.rerank_scores) if any(v is not None for v in s.scores)), None)
-    if last is None or not known.has_first_stage():
+    in_lists = any(known.fused.ranks) or any(any(column.ranks) for column in known.lists().values())
+    if last is None or not in_lists:
         record = make_record(StageKind.GUARD, STAGE, hits, note="nothing to blend")
         return shape_result(STAGE, hits, hits, record=record, sink=sink)
     demotion, note, weights = 0.0, "", {}
     weight = rules.weight
     if weight is None:
-        chosen = (model or order_model.default_model()).shifted(reranker=rules.reranker_shift)
+        chosen = model or order_model.default_model()
+        if rules.reranker_shift:
+            chosen = chosen.shifted(reranker=rules.reranker_shift)
         pairs = zip(last.scores, known.first_stage_values(), strict=True)
         scores, values = zip(*[(score, value) for score, value in pairs if score is not None], strict=True)
         facts = {**known.facts, **scorer_facts(to_logits(scores, last.score_scale), values)}
@@ -200,10 +190,12 @@ def blend(
         weights = {"first stage": 1 - weight, last.provider: weight}
         note = f"{last.provider} weight {weight:.2g}{reason and f': {reason}'}"
     # One side alone keeps its own scores and ties, which a sum with 0 would not.
+    parts: Mapping[str, Mapping[str, float]] = {}
+    unscored: Sequence[str] = ()
     if weight in (0, 1):
-        kept, columns = _one_side(hits, known, reranker=weight == 1)
+        kept = _one_side(hits, known, reranker=weight == 1)
     else:
-        kept, columns = _blend_scores(
+        kept, parts, unscored = _blend_scores(
             hits,
             known,
             rules,
@@ -216,31 +208,18 @@ def blend(
         name=STAGE,
         ids=tuple([hit.id for hit in kept]),
         scores=tuple([hit.score for hit in kept]),
-        parts=columns.parts,
-        notes=dict.fromkeys(columns.unscored, "not reranked"),
+        parts=parts,
+        notes=dict.fromkeys(unscored, "not reranked"),
         weights=weights,
         note=note,
     )
     return shape_result(STAGE, hits, kept, record=record, sink=sink)
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """The terms of the blended scores, and the hits without a reranker score."""
-
-    parts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    unscored: Sequence[str] = ()
-
-
 def _blend_scores(
-    hits: Sequence[Hit],
-    known: Evidence,
-    rules: Blend,
-    weight: float,
-    *,
-    neighbors: Neighbors,
-    demotion: float,
-) -> tuple[list[Hit], _Parts]:
+    hits: Sequence[Hit], known: Evidence, rules: Blend, weight: float, *, neighbors: Neighbors, demotion: float
+) -> tuple[list[Hit], LazyParts, list[str]]:
+    """Order by the blended scores; return the hits, the terms of the scores, and the ids without a rerank score."""
     ids = [hit.id for hit in hits]
     first_weight = 1 - weight
     providers, boosts = reranker_boosts(known.rerank_scores, rules, size=len(hits))
@@ -250,18 +229,15 @@ def _blend_scores(
     if neighbors and rules.neighbors:
         moves = [rules.neighbors * m for m in neighbor_boosts(ids, totals, neighbors, demotion=demotion)]
         totals = [value + move for value, move in zip(totals, moves, strict=True)]
-    # The old position comes last: hits that are equal in everything else keep their order.
-    rows = sorted(zip([-value for value in totals], ids, range(len(hits)), strict=True))
-    kept = with_scores([hits[i] for _, _, i in rows], [-negative for negative, _, _ in rows])
+    # By total, then id, then position. Two sorts, because one of tuples takes three times as long.
+    order = sorted(range(len(hits)), key=ids.__getitem__)
+    order.sort(key=totals.__getitem__, reverse=True)
+    kept = with_scores([hits[i] for i in order], [totals[i] for i in order])
     unscored = [id for id, provider in zip(ids, providers, strict=True) if provider is None]
 
     def parts() -> dict[str, dict[str, float]]:
-        fused = known.first_stage_parts() or {
-            "first stage": dict(zip(ids, known.first_stage_values(), strict=True))
-        }
-        columns = {
-            name: {id: first_weight * value for id, value in column.items()} for name, column in fused.items()
-        }
+        fused = known.first_stage_parts() or {"first stage": dict(zip(ids, known.first_stage_values(), strict=True))}
+        columns = {name: {id: first_weight * value for id, value in column.items()} for name, column in fused.items()}
         for name in dict.fromkeys(provider for provider in providers if provider is not None):
             scored = [(i, id) for i, id in enumerate(ids) if providers[i] == name]
             columns[name] = {id: weight * boosts[i] for i, id in scored}
@@ -269,10 +245,10 @@ def _blend_scores(
             columns["neighbors"] = {id: move for id, move in zip(ids, moves, strict=True) if move}
         return columns
 
-    return kept, _Parts(LazyParts(parts), unscored)
+    return kept, LazyParts(parts), unscored
 
 
-def _one_side(hits: Sequence[Hit], known: Evidence, *, reranker: bool) -> tuple[list[Hit], _Parts]:
+def _one_side(hits: Sequence[Hit], known: Evidence, *, reranker: bool) -> list[Hit]:
     """Order by one side alone, with its own scores; hits that it does not know stay behind, in order."""
     size = len(hits)
     # The sort key of a hit (lower is better, infinity is unknown), and the score it gets.
@@ -293,11 +269,10 @@ def _one_side(hits: Sequence[Hit], known: Evidence, *, reranker: bool) -> tuple[
                 best_rank, scores[j] = min(ranked, key=lambda place: place[0])
                 keys[j] = (float(best_rank), 0.0)
     rows = [
-        (*key, hit.id if math.isfinite(key[0]) else "", j)
-        for j, (hit, key) in enumerate(zip(hits, keys, strict=True))
+        (*key, hit.id if math.isfinite(key[0]) else "", j) for j, (hit, key) in enumerate(zip(hits, keys, strict=True))
     ]
     order = [row[-1] for row in sorted(rows)]
-    return with_scores([hits[j] for j in order], [scores[j] for j in order]), _Parts()
+    return with_scores([hits[j] for j in order], [scores[j] for j in order])
 
 
 def reranker_boosts(
@@ -324,10 +299,7 @@ def _promote(scores: Sequence[float], scale: ScoreScale, rules: Blend) -> list[f
     odds = [math.exp((value - best) / rules.temperature) for value in logits]
     mean, spread = mean_and_deviation(logits)
     share = spread / math.fsum(odds)
-    boosts = [
-        share * odd + ABOVE_MEAN_WEIGHT * max(0.0, value - mean)
-        for odd, value in zip(odds, logits, strict=True)
-    ]
+    boosts = [share * odd + ABOVE_MEAN_WEIGHT * max(0.0, value - mean) for odd, value in zip(odds, logits, strict=True)]
     return [value / USUAL_SPREAD for value in boosts]
 
 
@@ -385,12 +357,7 @@ def nearest_neighbors(vectors: Mapping[str, Array]) -> dict[str, tuple[tuple[str
 
 
 def neighbor_boosts(
-    ids: Sequence[str],
-    values: Sequence[float],
-    neighbors: Neighbors,
-    *,
-    count: int = NEIGHBORS,
-    demotion: float = 0.0,
+    ids: Sequence[str], values: Sequence[float], neighbors: Neighbors, *, count: int = NEIGHBORS, demotion: float = 0.0
 ) -> list[float]:
     """Return how far each hit's value is below the mean of its nearest candidates, weighted by cosine.
 

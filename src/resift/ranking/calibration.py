@@ -25,17 +25,7 @@ from resift.errors import DataFormatError, InputError, did_you_mean
 from resift.events import Sink
 from resift.ranking.blend import ShapeResult, shape_result
 from resift.ranking.evidence import evidence
-from resift.types import (
-    Hit,
-    JsonObject,
-    Ranking,
-    StageKind,
-    Trace,
-    get_trace,
-    make_record,
-    to_finite_float,
-    to_json,
-)
+from resift.types import Hit, JsonObject, Ranking, StageKind, Trace, get_trace, make_record, to_finite_float, to_json
 from resift.validation import check_mapping, check_number
 
 CALIBRATIONS_FILE = Path(__file__).with_name("calibrations.json")
@@ -125,9 +115,7 @@ class Temperature(_Saveable):
 
         def loss(log_t: float) -> float:
             heat = math.exp(log_t)
-            return math.fsum(
-                _log_loss(value / heat, target) for value, target in zip(values, targets, strict=True)
-            )
+            return math.fsum(_log_loss(value / heat, target) for value, target in zip(values, targets, strict=True))
 
         return cls(math.exp(_golden_section(loss, math.log(size / 1000), math.log(size * 1000))))
 
@@ -218,17 +206,12 @@ def shipped_calibrator(digest: str) -> Platt | Temperature | Isotonic | None:
 
 @functools.cache
 def _shipped_entries() -> dict[str, dict[str, dict[str, object]]]:
-    entries: dict[str, dict[str, dict[str, object]]] = json.loads(
-        CALIBRATIONS_FILE.read_text(encoding="utf-8")
-    )
+    entries: dict[str, dict[str, dict[str, object]]] = json.loads(CALIBRATIONS_FILE.read_text(encoding="utf-8"))
     return entries
 
 
 def calibrate(
-    hits: Sequence[Hit],
-    calibrators: Calibrator | Mapping[str, Calibrator],
-    *,
-    trace: Trace | None = None,
+    hits: Sequence[Hit], calibrators: Calibrator | Mapping[str, Calibrator], *, trace: Trace | None = None
 ) -> tuple[Hit, ...]:
     """Return the hits with metadata["probability"], each by the calibrator of the provider that scored it.
 
@@ -311,9 +294,7 @@ def _judged_pairs(
 ) -> tuple[list[float], list[float]]:
     """Return scores and targets of judged pairs, checked; both kinds must be present."""
     if len(scores) != len(relevant):
-        raise InputError(
-            f"{len(scores)} scores for {len(relevant)} judgements; give one judgement per score."
-        )
+        raise InputError(f"{len(scores)} scores for {len(relevant)} judgements; give one judgement per score.")
     values = [to_finite_float(score, of="A judged pair") for score in scores]
     good = sum(map(bool, relevant))
     bad = len(values) - good
@@ -409,7 +390,5 @@ def _pool_adjacent_violators(
             blocks[-1] = [blocks[-1][0], later[1], blocks[-1][2] + later[2], blocks[-1][3] + later[3]]
     points: list[tuple[float, float]] = []
     for first, last, total, count in blocks:
-        points += (
-            [(first, total / count)] if first == last else [(first, total / count), (last, total / count)]
-        )
+        points += [(first, total / count)] if first == last else [(first, total / count), (last, total / count)]
     return tuple(score for score, _ in points), tuple(p for _, p in points)

@@ -1,30 +1,29 @@
 """Text for a prompt: the final hits with their neighboring chunks, merged, within a token budget. No I/O.
 
-A chunk at distance d of the hit at rank r is added as if it had rank r + d if the search found it too, and
-rank r + 3 × d otherwise, so that more context of a good hit competes with worse hits for the same tokens.
-Chunks that touch become one passage, and text that two of them share appears once. Stores provide the chunks
-(`resift.protocols.HasChunks`).
+A neighbor at distance d of the hit at rank r is added as if it had rank r + 3 × d, so that more context of a
+good hit competes with worse hits for the same tokens. What does not fit is skipped, and shorter chunks after
+it are tried. Chunks that touch become one passage, and text that two of them share appears once. Stores
+provide the chunks (`resift.protocols.HasChunks`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
 from resift.deadline import Deadline
-from resift.errors import redact
+from resift.errors import InputError, redact
 from resift.protocols import CountsTokens, HasChunks, Scorer
 from resift.text.tokenization import sentence_spans
 from resift.types import Hit, JsonObject, Metadata
-from resift.validation import option
+from resift.validation import convert, option
 
-NEIGHBOR_RANKS = (1, 3)
-"""Ranks per distance of a neighbor that the search found too, and of any other neighbor.
-
-Chosen on contextual-code and on every other query of chunkeval. Larger numbers lose answers on the former.
-"""
+NEIGHBOR_RANKS = 3
+"""Ranks per distance of a neighbor. Chosen on contextual-code, where 3 and 4 are best."""
 
 MAX_TOKENS = 2000
 DOCUMENT_FIELDS = ("document", "document_id", "doc_id", "path", "source", "file", "url")
@@ -36,6 +35,7 @@ _MIN_OVERLAP = 12  # characters; a shorter one may be chance
 _MAX_OVERLAP = 4000
 _MAX_HEADING = 600
 _MAX_TITLE = 120
+_SEPARATOR = "\n\n"
 
 TokenCounter = Callable[[str], int]
 
@@ -69,10 +69,6 @@ class Piece:
     start: int
     end: int
 
-    def to_dict(self) -> JsonObject:
-        """Return plain data."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
 class Passage:
@@ -101,18 +97,15 @@ class Passage:
 
     def to_dict(self) -> JsonObject:
         """Return plain data that `from_dict` turns back into an equal passage."""
-        pieces = [piece.to_dict() for piece in self.pieces]
-        return {"ids": list(self.ids), "pieces": pieces, "document": self.document, "title": self.title}
+        return {**asdict(self), "ids": list(self.ids), "pieces": [asdict(piece) for piece in self.pieces]}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> Passage:
         """Return the passage that `to_dict` described."""
-        from resift.types.stored import PassageData
-        from resift.validation import convert
-
-        stored = convert(data, PassageData, name="a passage")
-        pieces = tuple(Piece(piece.id, piece.text, piece.start, piece.end) for piece in stored.pieces)
-        return cls(tuple(stored.ids), pieces, stored.document, stored.title)
+        passage = convert(data, cls, name="a passage")
+        if not passage.pieces:
+            raise InputError("pieces of a passage is empty; it must have one or more.")
+        return passage
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +127,9 @@ class Source:
 
     def to_dict(self) -> JsonObject:
         """Return plain data."""
-        data = {**asdict(self), "ids": list(self.ids)}
-        spans = [{"id": piece.id, "start": piece.start, "end": piece.end} for piece in self.pieces]
-        return {name: value for name, value in data.items() if name != "pieces"} | {"spans": spans}
+        data: JsonObject = {**asdict(self), "ids": list(self.ids)}
+        del data["pieces"]
+        return data | {"spans": [{"id": piece.id, "start": piece.start, "end": piece.end} for piece in self.pieces]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,13 +191,13 @@ class PassageReader:
         chunks: dict[str, list[Hit]] = {}
         parents: dict[str, Hit] = {}
         readers = [store for store in self.stores if isinstance(store, HasChunks)]
+        reach = options.neighbors
         try:
-            for hit in hits if options.neighbors else ():
+            for hit in hits if reach else ():
                 if deadline is not None and deadline.expired:
                     return chunks, parents, f"context: no time for the neighbors of {hit.id!r} and later hits"
                 for store in readers:
-                    around = await store.get_chunks(hit, before=options.neighbors, after=options.neighbors)
-                    if around:
+                    if around := await store.get_chunks(hit, before=reach, after=reach):
                         chunks[hit.id] = around
                         break
             wanted = {hit.id: parent for hit in hits if options.parents and (parent := parent_id(hit))}
@@ -215,15 +208,12 @@ class PassageReader:
         # Every exception: the store may be foreign or closed, and the hits alone are better than nothing.
         except Exception as exc:
             return chunks, parents, f"context: no neighbors: {redact(exc)}"
-        return chunks, parents, self._missing(hits, options, readers)
-
-    def _missing(self, hits: Sequence[Hit], options: ContextOptions, readers: Sequence[object]) -> str | None:
-        if options.neighbors and not readers and any(find_place(hit.metadata) for hit in hits):
-            return "context: no neighbors: no store of this ranking can return the chunks of a document"
-        unplaced = [hit for hit in hits if "chunk" in hit.metadata and not find_place(hit.metadata)]
-        if options.neighbors and unplaced:
-            return "context: no neighbors: the index has no positions; index its files again"
-        return None
+        reason = None
+        if reach and not readers and any(find_place(hit.metadata) for hit in hits):
+            reason = "context: no neighbors: no store of this ranking can return the chunks of a document"
+        elif reach and any("chunk" in hit.metadata and not find_place(hit.metadata) for hit in hits):
+            reason = "context: no neighbors: the index has no positions; index its files again"
+        return chunks, parents, reason
 
 
 async def read_passages(
@@ -232,28 +222,18 @@ async def read_passages(
     options: ContextOptions,
     *,
     count: TokenCounter,
-    candidates: Collection[str] = (),
     deadline: Deadline | None = None,
 ) -> tuple[list[Passage], str | None]:
     """Return the passages of these hits within the budget, and why neighbors are missing."""
     # Hits after those that fill the budget alone cannot get neighbors, so theirs are not read.
+    count = cache(count)
     room, reachable = options.max_tokens, 0
-    for hit in hits:
+    while room > 0 and reachable < len(hits):
+        room -= count(f"{hits[reachable].text}{_SEPARATOR}")
         reachable += 1
-        room -= count(hit.text)
-        if room <= 0:
-            break
     source = reader or PassageReader()
     chunks, parents, reason = await source.read(hits[:reachable], options, deadline=deadline)
-    passages = expand(
-        hits,
-        chunks,
-        max_tokens=options.max_tokens,
-        count=count,
-        parents=parents,
-        candidates=candidates,
-    )
-    return passages, reason
+    return expand(hits, chunks, max_tokens=options.max_tokens, count=count, parents=parents), reason
 
 
 def estimate_tokens(text: str) -> int:
@@ -310,148 +290,109 @@ def expand(
     max_tokens: int,
     count: TokenCounter = estimate_tokens,
     parents: Mapping[str, Hit] | None = None,
-    candidates: Collection[str] = (),
-    neighbor_ranks: tuple[int, int] = NEIGHBOR_RANKS,
 ) -> list[Passage]:
     """Return passages of these hits and the chunks around them, within the budget, best hit first.
 
-    `chunks` has the chunks around each hit by its id, in the order of the document, with the hit itself.
-    `candidates` are the ids that the search found and dropped; they come before other neighbors.
-    The first hit that does not fit is shortened to its first sentences, and worse hits are left out.
+    `chunks` has the chunks around each hit by its id, in the order of the document, with the hit itself. The
+    best hit that does not fit is shortened to its first sentences if there is room for them in the end.
     """
     draft = _Draft(hits, chunks, max_tokens=max_tokens, count=count)
     queue: list[tuple[int, int, int, Hit]] = []
-    known = {*candidates, *(hit.id for hit in hits)}
-    found, not_found = neighbor_ranks
     for rank, hit in enumerate(hits):
         queue.append((rank, 0, rank, hit))
-        around = list(chunks.get(hit.id, ()))
+        around = chunks.get(hit.id, ())
         own = next((i for i, chunk in enumerate(around) if chunk.id == hit.id), None)
         if own is not None:
             queue += [
-                (rank + abs(i - own) * (found if chunk.id in known else not_found), 1, rank, chunk)
-                for i, chunk in enumerate(around)
-                if i != own
+                (rank + abs(i - own) * NEIGHBOR_RANKS, 1, rank, chunk) for i, chunk in enumerate(around) if i != own
             ]
-    full = False
-    for _, is_neighbor, _, chunk in sorted(queue, key=lambda entry: entry[:3]):
-        if is_neighbor:
-            draft.add(chunk)
-        elif not full:
-            parent = (parents or {}).get(chunk.id)
-            full = not (parent is not None and draft.add(parent, hit=chunk)) and not (
-                draft.add(chunk) or draft.add_beginning(chunk)
-            )
+    left_out: list[Hit] = []
+    for _, is_neighbor, rank, chunk in sorted(queue, key=lambda entry: entry[:3]):
+        parent = None if is_neighbor else (parents or {}).get(chunk.id)
+        if (parent is not None and draft.add(parent, hit=chunk)) or draft.add(chunk) or is_neighbor:
+            continue
+        if rank == 0 and draft.add_beginning(chunk):  # worse hits do not replace the best one
+            return draft.passages()
+        left_out.append(chunk)
+    if left_out and left_out[0].id not in draft.chosen:
+        draft.add_beginning(left_out[0])
     return draft.passages()
 
 
 class _Draft:
-    """The chunks chosen so far, and the tokens of their passages."""
+    """The chunks chosen so far, in runs of chunks that touch."""
 
     def __init__(
-        self,
-        hits: Sequence[Hit],
-        chunks: Mapping[str, Sequence[Hit]],
-        *,
-        max_tokens: int,
-        count: TokenCounter,
+        self, hits: Sequence[Hit], chunks: Mapping[str, Sequence[Hit]], *, max_tokens: int, count: TokenCounter
     ) -> None:
-        self._max_tokens = max_tokens
-        self._count = count
+        self._room = max_tokens
+        self._count = cache(count)
         self._ranks = {hit.id: rank for rank, hit in reversed(list(enumerate(hits)))}
         self._following: dict[str, str] = {}  # id -> id of the next chunk of its document
         places = {place: hit.id for hit in hits if (place := find_place(hit.metadata))}
         for place, id in places.items():
-            following = places.get(place._replace(position=place.position + 1))
-            if following is not None:
+            if following := places.get(place._replace(position=place.position + 1)):
                 self._following[id] = following
         for around in chunks.values():
             self._following |= {a.id: b.id for a, b in pairwise(around)}
-        self._before = {b: a for a, b in self._following.items()}
-        self._chosen: dict[str, Hit] = {}
-        self._ends: dict[str, int] = {}
         self._covered: dict[str, list[str]] = {}  # id of a parent -> ids of its hits
-        self._costs: dict[str, int] = {}  # first id of a passage -> its tokens
+        self._runs: list[list[Hit]] = []
+        self._beginnings: list[Passage] = []
+        self.chosen: set[str] = set()
 
-    def add(self, chunk: Hit, *, hit: Hit | None = None, end: int | None = None) -> bool:
+    def add(self, chunk: Hit, *, hit: Hit | None = None) -> bool:
         """Add a chunk, or a parent for this hit, and return whether it fits."""
-        if chunk.id not in self._chosen and chunk.text.strip():
-            fitting = self._try(chunk, end)
-            if fitting is None:
+        if chunk.id not in self.chosen and chunk.text.strip():
+            before = next((run for run in self._runs if self._following.get(run[-1].id) == chunk.id), [])
+            after = next((run for run in self._runs if self._following.get(chunk.id) == run[0].id), [])
+            run = [*before, chunk, *(after if after is not before else [])]
+            cost = self._cost(run) - sum(self._cost(old) for old in (before, after) if old)
+            if cost > self._room:
                 return False
-            run, cost = fitting
-            self._chosen[chunk.id] = chunk
-            if end is not None:
-                self._ends[chunk.id] = end
-            self._costs = {first: tokens for first, tokens in self._costs.items() if first not in run}
-            self._costs[run[0]] = cost
+            self._room -= cost
+            self._runs = [*(old for old in self._runs if old is not before and old is not after), run]
+            self.chosen.add(chunk.id)
         if hit is not None:
             self._covered.setdefault(chunk.id, []).append(hit.id)
         return True
 
-    def add_beginning(self, chunk: Hit) -> bool:
-        """Add as many sentences from the beginning of a chunk as fit, and return whether one fits."""
-        ends = [end for _, end in sentence_spans(chunk.text)]
-        low, high = 0, len(ends)
-        while low < high:  # more sentences need more tokens
-            middle = (low + high + 1) // 2
-            if self._try(chunk, ends[middle - 1]) is None:
-                high = middle - 1
-            else:
-                low = middle
-        return bool(low) and self.add(chunk, end=ends[low - 1])
-
-    def _try(self, chunk: Hit, end: int | None) -> tuple[list[str], int] | None:
-        """Return the passage that a chunk would be in, as ids, and its tokens; None if it does not fit."""
-        self._chosen[chunk.id] = chunk
-        ends = self._ends if end is None else {**self._ends, chunk.id: end}
-        run = self._run(chunk.id)
-        cost = self._count(_block(self._passage(run, ends), len(self._costs) + 1))
-        del self._chosen[chunk.id]
-        others = sum(tokens for first, tokens in self._costs.items() if first not in run)
-        return None if others + cost > self._max_tokens else (run, cost)
+    def add_beginning(self, hit: Hit) -> bool:
+        """Add as many sentences from the beginning of a hit as fit, as a passage of its own, if one fits."""
+        passage = first_sentences(make_passage([hit], (hit.id,)), self._room, self._count)
+        if passage:
+            self._beginnings.append(passage)
+        return passage is not None
 
     def passages(self) -> list[Passage]:
         """Return the passages, the one with the best hit first."""
-        first_ids = [id for id in self._chosen if self._before.get(id) not in self._chosen]
-        runs = [self._passage(self._run(id), self._ends) for id in first_ids]
-        best = len(self._ranks)
-        return sorted(runs, key=lambda passage: min((self._ranks[id] for id in passage.ids), default=best))
+        passages = [self._passage(run) for run in self._runs] + self._beginnings
+        return sorted(
+            passages, key=lambda passage: min((self._ranks[id] for id in passage.ids), default=len(self._ranks))
+        )
 
-    def _run(self, id: str) -> list[str]:
-        run = [id]
-        while (before := self._before.get(run[0])) in self._chosen and before not in run:
-            run.insert(0, before)
-        while (after := self._following.get(run[-1])) in self._chosen and after not in run:
-            run.append(after)
-        return run
+    def _cost(self, run: Sequence[Hit]) -> int:
+        return _passage_cost(self._passage(run), self._count)
 
-    def _passage(self, run: Sequence[str], ends: Mapping[str, int]) -> Passage:
-        chunks = [self._chosen[id] for id in run]
-        hits = [id for id in run if id in self._ranks]
-        hits += [id for chunk in run for id in self._covered.get(chunk, ())]
-        ids = tuple(sorted(dict.fromkeys(hits), key=lambda id: self._ranks[id]))
-        return make_passage(chunks, ids, ends=ends, best=self._ranks)
+    def _passage(self, run: Sequence[Hit]) -> Passage:
+        hits = {id for chunk in run for id in (chunk.id, *self._covered.get(chunk.id, ())) if id in self._ranks}
+        return make_passage(run, tuple(sorted(hits, key=self._ranks.__getitem__)), ranks=self._ranks)
 
 
-def make_passage(
-    chunks: Sequence[Hit],
-    ids: tuple[str, ...],
-    *,
-    ends: Mapping[str, int] | None = None,
-    best: Mapping[str, int] | None = None,
-) -> Passage:
-    """Return the passage of chunks that touch, without text that two of them share."""
+def make_passage(chunks: Sequence[Hit], ids: tuple[str, ...], *, ranks: Mapping[str, int] | None = None) -> Passage:
+    """Return the passage of chunks that touch, without text that two of them share.
+
+    Document and title are those of the chunk with the best rank.
+    """
     pieces: list[Piece] = []
     for i, chunk in enumerate(chunks):
-        end = (ends or {}).get(chunk.id, len(chunk.text))
-        start = min(end, _shared_length(chunks[i - 1].text, chunk.text)) if i else 0
-        if start < end:
-            pieces.append(Piece(chunk.id, chunk.text[start:end], start, end))
-    first = min(chunks, key=lambda chunk: (best or {}).get(chunk.id, len(best or ())))
+        start = _shared_length(chunks[i - 1].text, chunk.text) if i else 0
+        if start < len(chunk.text):
+            pieces.append(Piece(chunk.id, chunk.text[start:], start, len(chunk.text)))
+    first = min(chunks, key=lambda chunk: (ranks or {}).get(chunk.id, len(ranks or ())))
     document = _first_field(first.metadata, DOCUMENT_FIELDS, (str, int))
     name = first.id if document is None else str(first.metadata[document])
-    return Passage(ids, tuple(pieces), name, _title(first))
+    titles = [str(first.metadata.get(key) or "").strip() for key in ("title", "heading")]
+    return Passage(ids, tuple(pieces), name, " › ".join(title for title in dict.fromkeys(titles) if title))
 
 
 def _shared_length(text: str, following: str) -> int:
@@ -476,18 +417,29 @@ def _shared_length(text: str, following: str) -> int:
     return skipped
 
 
-def _title(hit: Hit) -> str:
-    parts = [str(hit.metadata.get(key) or "").strip() for key in ("title", "heading")]
-    return " › ".join(part for part in dict.fromkeys(parts) if part)
-
-
-def _label(passage: Passage) -> str:
+def _header(passage: Passage, number: int) -> str:
     words = " ".join((passage.title or passage.document or passage.ids[0]).split())
-    return words if len(words) <= _MAX_TITLE else f"{words[: _MAX_TITLE - 1]}…"
+    return f"[{number}] {words if len(words) <= _MAX_TITLE else f'{words[: _MAX_TITLE - 1]}…'}\n"
 
 
-def _block(passage: Passage, number: int) -> str:
-    return f"[{number}] {_label(passage)}\n{passage.text}\n\n"
+def _passage_cost(passage: Passage, count: TokenCounter) -> int:
+    """Return the tokens of a passage with its header, or a few more: pieces are counted one by one."""
+    return count(_header(passage, 10)) + sum(count(f"{piece.text}{_SEPARATOR}") for piece in passage.pieces)
+
+
+def first_sentences(passage: Passage, max_tokens: int, count: TokenCounter) -> Passage | None:
+    """Return as many sentences from the beginning of a passage as fit, or None if the first does not fit."""
+    ends = [(i, end) for i, piece in enumerate(passage.pieces) for _, end in sentence_spans(piece.text)]
+
+    def beginning(sentences: int) -> Passage:
+        i, end = ends[sentences - 1]
+        piece = passage.pieces[i]
+        last = replace(piece, text=piece.text[:end], end=piece.start + end)
+        return replace(passage, pieces=(*passage.pieces[:i], last))
+
+    # More sentences need more tokens.
+    fitting = bisect_right(range(1, len(ends) + 1), max_tokens, key=lambda n: _passage_cost(beginning(n), count))
+    return beginning(fitting) if fitting else None
 
 
 def passage_tokens(passages: Sequence[Passage], count: TokenCounter = estimate_tokens) -> int:
@@ -528,47 +480,28 @@ def render(
 def _join_blocks(passages: Sequence[Passage]) -> tuple[str, tuple[Source, ...]]:
     text, sources = "", []
     for number, passage in enumerate(passages, start=1):
-        text += f"[{number}] {_label(passage)}\n"
+        text += _header(passage, number)
         start, body = len(text), passage.text
-        text += f"{body}\n\n"
+        text += f"{body}{_SEPARATOR}"
         id = passage.ids[0] if passage.ids else passage.pieces[0].id
         sources.append(
-            Source(
-                number,
-                id,
-                passage.ids,
-                passage.document,
-                passage.title,
-                start,
-                start + len(body),
-                passage.pieces,
-            )
+            Source(number, id, passage.ids, passage.document, passage.title, start, start + len(body), passage.pieces)
         )
     return text.rstrip(), tuple(sources)
 
 
-def shorten(
-    passages: Sequence[Passage], *, max_tokens: int, count: TokenCounter = estimate_tokens
-) -> list[Passage]:
+def shorten(passages: Sequence[Passage], *, max_tokens: int, count: TokenCounter = estimate_tokens) -> list[Passage]:
     """Return the first passages that fit into the budget, and the first sentences of the next one."""
+    if passage_tokens(passages, count) <= max_tokens:
+        return list(passages)
     kept: list[Passage] = []
-    used = 0
-    for number, passage in enumerate(passages, start=1):
-        cost = count(_block(passage, number))
-        if used + cost <= max_tokens:
-            kept.append(passage)
-            used += cost
-            continue
-        ends = [(i, end) for i, piece in enumerate(passage.pieces) for _, end in sentence_spans(piece.text)]
-        while ends:
-            i, end = ends.pop()
-            piece = passage.pieces[i]
-            last = replace(piece, text=piece.text[:end], end=piece.start + end)
-            shorter = replace(passage, pieces=(*passage.pieces[:i], last))
-            if used + count(_block(shorter, number)) <= max_tokens:
-                kept.append(shorter)
-                break
-        break
+    for passage in passages:
+        cost = _passage_cost(passage, count)
+        if cost > max_tokens:
+            shorter = first_sentences(passage, max_tokens, count)
+            return [*kept, shorter] if shorter else kept
+        kept.append(passage)
+        max_tokens -= cost
     return kept
 
 

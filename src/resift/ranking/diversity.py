@@ -50,9 +50,7 @@ def mmr(
     return shape_result("mmr", hits, [hits[i] for i in order], sink=sink)
 
 
-def _choose(
-    relevance: Sequence[float], k: int, trade_off: float, similarity: Callable[[int, int], float]
-) -> list[int]:
+def _choose(relevance: Sequence[float], k: int, trade_off: float, similarity: Callable[[int, int], float]) -> list[int]:
     """Return the positions of k hits, chosen greedily."""
     # Similarity only grows with every choice, so a value from an earlier round is an upper bound: most
     # candidates are never compared again (lazy greedy; Minoux, 1978).
@@ -136,9 +134,7 @@ def _with_folded(hits: Sequence[Hit], members: list[int]) -> Hit:
     leader = hits[members[0]]
     if len(members) == 1:
         return leader
-    others = [
-        {"id": hits[i].id, "source": hits[i].source, "metadata": dict(hits[i].metadata)} for i in members[1:]
-    ]
+    others = [{"id": hits[i].id, "source": hits[i].source, "metadata": dict(hits[i].metadata)} for i in members[1:]]
     return leader.with_metadata(folded=[*leader.metadata.get("folded", ()), *others])
 
 
@@ -199,9 +195,7 @@ class Quota:
     share: float | None = option("Maximum share of k for one value.", default=None, gt=0, max=1)
     at_least: int = option("Minimum number of hits for each value.", default=0, min=0)
     required: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    absent: Literal["source", "id", "exempt"] = option(
-        "What a hit without the key counts under.", default="source"
-    )
+    absent: Literal["source", "id", "exempt"] = option("What a hit without the key counts under.", default="source")
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -358,7 +352,5 @@ def _notes(
         if quota.at_least:
             for name in {quota.value(hit) for hit in hits} - {None}:
                 wanted[str(name)] = max(quota.at_least, wanted.get(str(name), 0))
-        general += [
-            f"{quota.key} {v!r}: {seen[v]} of at least {n}" for v, n in sorted(wanted.items()) if seen[v] < n
-        ]
+        general += [f"{quota.key} {v!r}: {seen[v]} of at least {n}" for v, n in sorted(wanted.items()) if seen[v] < n]
     return tuple(general), single

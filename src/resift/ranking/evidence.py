@@ -67,12 +67,6 @@ class Evidence:
             columns[record.source] = column if other is None else _better_ranks(other, column)
         return columns
 
-    def has_first_stage(self) -> bool:
-        """Whether any hit is in a list, fused or of a store."""
-        if any(rank is not None for rank in self.fused.ranks):
-            return True
-        return any(rank is not None for column in self.lists().values() for rank in column.ranks)
-
     def first_stage_values(self) -> list[float]:
         """Return per hit the mean over stores of its z-score among the candidates.
 
@@ -83,16 +77,12 @@ class Evidence:
         if self.weighted:
             return [score or 0.0 for score in self.fused.scores]
         lists = self.lists()
-        depths = {
-            store: max((rank or 0 for rank in column.ranks), default=0) for store, column in lists.items()
-        }
+        depths = {store: max((rank or 0 for rank in column.ranks), default=0) for store, column in lists.items()}
         lengths = {store: depth for store, depth in depths.items() if depth}
         if not lengths:
             return list_z_scores(*self.fused, ended=False)
         longest = max(lengths.values())
-        columns = [
-            list_z_scores(*lists[store], ended=length < longest) for store, length in sorted(lengths.items())
-        ]
+        columns = [list_z_scores(*lists[store], ended=length < longest) for store, length in sorted(lengths.items())]
         if len(columns) == 2:  # the usual case, and the order of two terms does not change their sum
             return [(a + b) / 2 for a, b in zip(*columns, strict=True)]
         # fsum, because plain addition would make the order of stores matter in the last digit.
@@ -127,9 +117,22 @@ class Evidence:
                     last[i] = (stage.provider, score)
         return last
 
-    def scorer_count(self, i: int) -> int:
-        """Return how many different providers scored the hit at a position."""
-        return len({stage.provider for stage in self.rerank_scores if stage.scores[i] is not None})
+    def strong_hits(self, *, firsts: int, margin: float, opinions: int) -> dict[str, str]:
+        """Return the ids of strong first-stage hits by the options of `Guard`, each with the reason."""
+        leads = {id for id, lists in self.firsts.items() if lists >= firsts}
+        leader = None
+        scores = sorted([score for score in self.fused.scores if score is not None])
+        if len(scores) > 2:  # the lead of one over another is the whole range
+            second, best = scores[-2:]
+            if best > second and best - second >= margin * (best - scores[0]):
+                leader = self.fused.scores.index(best)
+        strong: dict[str, str] = {}
+        for i in [i for i, id in enumerate(self.ids) if id in leads or i == leader]:
+            if len({stage.provider for stage in self.rerank_scores if stage.scores[i] is not None}) <= opinions:
+                id = self.ids[i]
+                in_lists = f"first in {self.firsts[id]} lists"
+                strong[id] = in_lists if id in leads else "first of the fused by a wide margin"
+        return strong
 
 
 def evidence(trace: Trace, ids: Sequence[str]) -> Evidence:
@@ -145,12 +148,10 @@ def evidence(trace: Trace, ids: Sequence[str]) -> Evidence:
         elif record.kind is StageKind.FUSE:
             fused = record
         elif record.kind is StageKind.RERANK:
-            scores = _lookup(record.ids, record.scores, ids)
+            _, scores = _column(record, ids, {})
             scale, languages = record.score_scale or "unknown", record.languages or "any"
             reranked.append(RerankScores(record.source or record.name, scores, scale, languages))
-    leaders = {
-        (record.source, merged.get(record.ids[0], record.ids[0])) for record in retrieved if record.ids
-    }
+    leaders = {(record.source, merged.get(record.ids[0], record.ids[0])) for record in retrieved if record.ids}
     absent = (None,) * len(ids)
     return Evidence(
         ids,
@@ -167,23 +168,18 @@ def evidence(trace: Trace, ids: Sequence[str]) -> Evidence:
 
 
 def _column(record: StageRecord, ids: Sequence[str], merged: Mapping[str, str]) -> Column:
+    if record.ids == tuple(ids) and not merged and len(set(ids)) == len(ids):  # such as those of the last stage
+        return Column(range(1, len(ids) + 1), record.scores or [None] * len(ids))
     known = [merged.get(id, id) for id in record.ids] if merged else record.ids
     # From the last to the first, so that the better rank of an id that is listed twice stays.
-    ranks = dict(zip(reversed(known), range(len(known), 0, -1), strict=True))
-    return Column(list(map(ranks.get, ids)), _lookup(known, record.scores, ids))
-
-
-def _lookup(known: Sequence[str], scores: Sequence[float | None], ids: Sequence[str]) -> list[float | None]:
-    if not scores:
-        return [None] * len(ids)
-    return list(map(dict(zip(reversed(known), reversed(scores), strict=True)).get, ids))
+    ranks = list(map(dict(zip(reversed(known), range(len(known), 0, -1), strict=True)).get, ids))
+    scores = record.scores
+    return Column(ranks, [scores[rank - 1] if rank and scores else None for rank in ranks])
 
 
 def _better_ranks(first: Column, second: Column) -> Column:
     pairs = [
-        (rank, score)
-        if other_rank is None or (rank is not None and rank <= other_rank)
-        else (other_rank, other_score)
+        (rank, score) if other_rank is None or (rank is not None and rank <= other_rank) else (other_rank, other_score)
         for rank, score, other_rank, other_score in zip(*first, *second, strict=True)
     ]
     return Column([rank for rank, _ in pairs], [score for _, score in pairs])

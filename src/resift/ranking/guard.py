@@ -9,7 +9,7 @@ from types import MappingProxyType
 from resift.errors import InputError
 from resift.events import Sink
 from resift.ranking.blend import ShapeResult, shape_result
-from resift.ranking.evidence import Evidence, evidence
+from resift.ranking.evidence import evidence
 from resift.types import Hit, StageKind, StageRecord, Trace, get_trace
 from resift.validation import DEFAULT_K, check_k, check_options, option
 
@@ -43,12 +43,13 @@ def guard(
 ) -> ShapeResult:
     """Move strong first-stage hits that fell below position n up to it; the others move down.
 
-    `strong` is the result of `strong_hits`, computed from the trace by default.
+    `strong` is the result of `Evidence.strong_hits`, computed from the trace by default.
     """
     check_k(n, name="n", min=1)
     if strong is None:
         known = evidence(get_trace(hits) if trace is None else trace, [hit.id for hit in hits])
-        strong = strong_hits(hits, known, policy)
+        rules = policy or Guard()
+        strong = known.strong_hits(firsts=rules.firsts, margin=rules.margin, opinions=rules.opinions)
     fallen = [hit for hit in hits[n:] if hit.id in strong] if strong else []
     lifted = {hit.id for hit in fallen}
     rest = [hit for hit in hits if hit.id not in lifted]
@@ -69,25 +70,6 @@ def guard(
     )
 
 
-def strong_hits(hits: Sequence[Hit], known: Evidence, policy: Guard | None = None) -> dict[str, str]:
-    """Return the ids of strong first-stage hits that too few rerankers scored, each with the reason."""
-    rules = policy or Guard()
-    leads = {id for id, lists in known.firsts.items() if lists >= rules.firsts}
-    leader = None
-    scores = sorted([score for score in known.fused.scores if score is not None])
-    if len(scores) > 2:  # the lead of one over another is the whole range
-        second, best = scores[-2:]
-        if best > second and best - second >= rules.margin * (best - scores[0]):
-            leader = known.fused.scores.index(best)
-    strong: dict[str, str] = {}
-    for i in [i for i, hit in enumerate(hits) if hit.id in leads or i == leader]:
-        if known.scorer_count(i) <= rules.opinions:
-            hit = hits[i]
-            in_lists = f"first in {known.firsts[hit.id]} lists"
-            strong[hit.id] = in_lists if hit.id in leads else "first of the fused by a wide margin"
-    return strong
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precedence:
     """Source types in order of preference, and the margin within which scores count as equal.
@@ -96,15 +78,11 @@ class Precedence:
     margin; other types get none. `scales` reduces both for providers whose scores are closer together.
     """
 
-    order: tuple[str, ...] = option(
-        "Source types, the most trusted first.", default=("USER", "EXCEL", "COSTAR", "PDF")
-    )
+    order: tuple[str, ...] = option("Source types, the most trusted first.", default=("USER", "EXCEL", "COSTAR", "PDF"))
     margin: float = option("Scores this far apart are never reordered.", default=0.01, min=0)
     key: str = option("Metadata key of the source type.", default="source_type")
     scales: Mapping[str, float] = option(
-        "Smaller margin per provider.",
-        default_factory=lambda: MappingProxyType({"semantic-bm25": 0.5}),
-        min=0,
+        "Smaller margin per provider.", default_factory=lambda: MappingProxyType({"semantic-bm25": 0.5}), min=0
     )
 
     def __post_init__(self) -> None:
@@ -127,9 +105,7 @@ class Precedence:
         return self.order.index(source_type) if source_type in self.order else len(self.order)
 
 
-def precede(
-    hits: Sequence[Hit], *, policy: Precedence | None = None, sink: Sink | None = None
-) -> ShapeResult:
+def precede(hits: Sequence[Hit], *, policy: Precedence | None = None, sink: Sink | None = None) -> ShapeResult:
     """Order by score plus boost, so that nearly equal scores follow the order of source types.
 
     `Hit.score` keeps the measured relevance, so a second run changes nothing; the boosted score is in the
@@ -185,9 +161,7 @@ class Recovery:
         check_options(self)
 
 
-def recoverable(
-    hits: Sequence[Hit], *, k: int, policy: Recovery, section: str | None = None
-) -> dict[str, str]:
+def recoverable(hits: Sequence[Hit], *, k: int, policy: Recovery, section: str | None = None) -> dict[str, str]:
     """Return the ids that a cut to k must keep, each with the reason."""
     spared: dict[str, str] = {}
     for hit in hits[k:]:
@@ -202,12 +176,7 @@ def recoverable(
 
 
 def recover(
-    hits: Sequence[Hit],
-    *,
-    k: int,
-    policy: Recovery | None = None,
-    section: str | None = None,
-    sink: Sink | None = None,
+    hits: Sequence[Hit], *, k: int, policy: Recovery | None = None, section: str | None = None, sink: Sink | None = None
 ) -> ShapeResult:
     """Keep the first k and, after them, the hits that come back; the result may be longer than k.
 

@@ -260,22 +260,20 @@ def text_facts(texts: Sequence[str], query: str = "") -> dict[str, float]:
         asked = script_shares([query])
         shares = {name: min(shares.get(name, 0.0), asked[name]) for name in asked} if shares else asked
     facts = {f"{SCRIPT}{name}": share for name, share in shares.items()}
-    words: list[bytes] = []
-    count = signs = 0
-    for start in starts:
-        # The pattern is slow, and most prose has no markup.
-        plain = _MARKUP.sub(" ", start) if any(sign in start for sign in _MARKUP_SIGNS) else start
-        count += len(plain.split())
-        words += plain.encode("ascii", "replace").translate(_LETTERS).split()
-        signs += sum(map(plain.count, _CODE_SIGNS))
+    plain = joined = "\n".join(starts)  # one pass over all of them: a third of the time of one pass per text
+    signs = [sign for sign in _MARKUP_SIGNS if sign in joined]
+    if signs:  # the pattern is slow, and most prose has no markup
+        plain = "\n".join([_MARKUP.sub(" ", s) if any(sign in s for sign in signs) else s for s in starts])
+    count = len(plain.split())
+    words = plain.encode("ascii", "replace").translate(_LETTERS).split()
     if count >= MIN_WORDS:
-        facts[CODE_DENSITY] = signs / count
+        facts[CODE_DENSITY] = sum(map(plain.count, _CODE_SIGNS)) / count
     if len(words) >= MIN_WORDS:
-        english = [word for word in words if word in _ENGLISH]
+        english = list(filter(_ENGLISH.__contains__, words))
         if len(english) >= _MIN_ENGLISH_SHARE * len(words) and len(set(english)) >= _MIN_ENGLISH_WORDS:
-            facts[MEAN_WORD_LENGTH] = sum(map(len, words)) / len(words)
+            facts[MEAN_WORD_LENGTH] = len(b"".join(words)) / len(words)
         else:
-            found = detect({word for start in starts for word in start.lower().split()})
+            found = detect(set(joined.lower().split()))
             latin = found.get("latin")
             facts[OTHER_LANGUAGE] = float(latin is not None and latin.sure and latin.language != "english")
     return facts

@@ -84,9 +84,7 @@ async def prune(
     # Every exception: the scorer may be foreign, and whole passages are better than none.
     except Exception as exc:
         return PruneResult(tuple(passages), reason=f"prune: {name} failed: {redact(exc)}")
-    if len(scores.values) != len(units) or any(
-        value is None or not math.isfinite(value) for value in scores.values
-    ):
+    if len(scores.values) != len(units) or any(value is None or not math.isfinite(value) for value in scores.values):
         reason = scores.reason or f"{name} did not score every sentence"
         return PruneResult(tuple(passages), len(units), reason=f"prune: {reason}")
     scale = (scores.scorer or describe_scorer(scorer)).score_scale
@@ -205,14 +203,7 @@ async def make_context(
     room = max_tokens * PRUNED_SHARE if prune_sentences else max_tokens
     if not passages:
         options = ContextOptions(max_tokens=room, neighbors=neighbors, parents=parents)
-        passages, reason = await read_passages(
-            ranking.hits,
-            reader,
-            options,
-            count=count,
-            candidates=[hit.id for hit in ranking.cut],
-            deadline=deadline,
-        )
+        passages, reason = await read_passages(ranking.hits, reader, options, count=count, deadline=deadline)
     if prune_sentences and passages:
         if reader.scorer is None:
             reason = reason or "prune: this ranking has no reranker to score sentences with"
@@ -227,11 +218,4 @@ async def make_context(
             )
             passages, reason = result.passages, result.reason or reason
     passages = shorten(passages, max_tokens=max_tokens, count=count)
-    return render(
-        passages,
-        max_tokens=max_tokens,
-        count=count,
-        estimated=own is None,
-        hits=ranking.ids,
-        reason=reason,
-    )
+    return render(passages, max_tokens=max_tokens, count=count, estimated=own is None, hits=ranking.ids, reason=reason)

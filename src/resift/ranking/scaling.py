@@ -23,7 +23,8 @@ def z_scores(values: Sequence[float]) -> list[float]:
     if not values:
         return []
     # Scaled first, so that squares of huge scores stay finite.
-    size = max(-min(values), *values) or 1.0
+    low, high = min(values), max(values)
+    size = max(-low, high) or 1.0
     scaled = [value / size for value in values]
     mean = math.fsum(scaled) / len(scaled)
     centered = [value - mean for value in scaled]
@@ -35,7 +36,8 @@ def z_scores(values: Sequence[float]) -> list[float]:
 
 def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
     """Return mean and (population) standard deviation of at least one value."""
-    size = max(-min(values), *values) or 1.0  # as above: squares stay finite
+    low, high = min(values), max(values)
+    size = max(-low, high) or 1.0  # as above: squares stay finite
     scaled = [value / size for value in values]
     mean = math.fsum(scaled) / len(scaled)
     deviation = math.sqrt(math.fsum([(value - mean) ** 2 for value in scaled]) / len(scaled))
@@ -48,12 +50,12 @@ def list_z_scores(ranks: Sequence[int | None], scores: Sequence[float | None], *
     Ranks replace scores that are all equal or partly unknown. A hit that is not in the list counts like its
     last one, or as 0 if the list `ended`, which means that the store had no further match.
     """
-    present = [rank for rank in ranks if rank is not None]
+    present = len(ranks) - ranks.count(None)
     known = [score for score in scores if score is not None]
     if not present:
         return [0.0] * len(ranks)
-    if len(known) < len(present) or min(known) == max(known):
-        last = -math.log(max(present) + 1)
+    if len(known) < present or min(known) == max(known):
+        last = -math.log(max([rank for rank in ranks if rank is not None]) + 1)
         return z_scores([last if rank is None else -math.log(max(1, rank)) for rank in ranks])
     last = min(known)
     if ended and last > 0:

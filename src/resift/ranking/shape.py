@@ -26,15 +26,7 @@ from datetime import datetime
 
 from resift._internal.arrays import Vector
 from resift.events import Sink
-from resift.ranking.blend import (
-    Blend,
-    Neighbors,
-    ShapeApplied,
-    ShapeResult,
-    blend,
-    nearest_neighbors,
-    shape_result,
-)
+from resift.ranking.blend import Blend, Neighbors, ShapeApplied, ShapeResult, blend, nearest_neighbors, shape_result
 from resift.ranking.boosts import Boost, Recency, boost
 from resift.ranking.calibration import (
     Calibrator,
@@ -48,17 +40,8 @@ from resift.ranking.calibration import (
 )
 from resift.ranking.diversity import DIVERSITY, FAIRNESS, Quota, balance, fold, mmr
 from resift.ranking.evidence import evidence as read_evidence
-from resift.ranking.guard import (
-    Guard,
-    Precedence,
-    Recovery,
-    guard,
-    precede,
-    recover,
-    recoverable,
-    strong_hits,
-)
-from resift.types import Hit, StageRecord, Trace, cut_record, get_trace
+from resift.ranking.guard import Guard, Precedence, Recovery, guard, precede, recover, recoverable
+from resift.types import Hit, Trace, cut_record, get_trace
 from resift.validation import check_k, option
 
 __all__ = [
@@ -88,13 +71,9 @@ class ShapePolicy:
     )
     precedence: Precedence | None = option("Nearly equal scores follow the source order.", default=None)
     guard: Guard | None = field(default_factory=Guard)
-    fold: float | None = option(
-        "Texts at least this similar become one hit; 1 means equal.", default=None, gt=0, max=1
-    )
+    fold: float | None = option("Texts at least this similar become one hit; 1 means equal.", default=None, gt=0, max=1)
     mmr: float | None = option("Relevance against novelty: 1 is relevance alone.", default=None, min=0, max=1)
-    quotas: tuple[Quota, ...] = option(
-        "Maximum and minimum number of hits per value of a metadata key.", default=()
-    )
+    quotas: tuple[Quota, ...] = option("Maximum and minimum number of hits per value of a metadata key.", default=())
     recovery: Recovery | None = option("Protected hits below the cut come back.", default=None)
 
 
@@ -118,44 +97,39 @@ def shape(
     """
     check_k(k)
     rules = policy or ShapePolicy()
-    kept: tuple[Hit, ...] = tuple(hits)
-    cut: list[Hit] = []
-    notes: list[str] = []
-    records: list[StageRecord] = []
-
-    def add(result: ShapeResult) -> tuple[Hit, ...]:
-        cut.extend(result.cut)
-        notes.extend(result.notes)
-        records.extend(result.records)
-        return result.kept
-
+    steps = [ShapeResult(tuple(hits))]
     strong: dict[str, str] = {}
     if rules.blend or rules.guard:
         # Evidence is about the hits in the order of the reranker, before any step changes it.
         known = read_evidence(get_trace(hits) if trace is None else trace, [hit.id for hit in hits])
-        strong = strong_hits(hits, known, rules.guard) if rules.guard else {}
+        if rules.guard:
+            limits = rules.guard
+            strong = known.strong_hits(firsts=limits.firsts, margin=limits.margin, opinions=limits.opinions)
         if rules.blend:
-            kept = add(
-                blend(hits, policy=rules.blend, known_evidence=known, neighbors=neighbors or near, sink=sink)
-            )
+            near = neighbors or near
+            steps.append(blend(hits, policy=rules.blend, known_evidence=known, neighbors=near, sink=sink))
     if rules.recency or rules.boosts:
-        kept = add(boost(kept, recency=rules.recency, boosts=rules.boosts, now=now, sink=sink))
+        steps.append(boost(steps[-1].kept, recency=rules.recency, boosts=rules.boosts, now=now, sink=sink))
     # Before the guard: a preference between nearly equal scores must not undo the guard.
     if rules.precedence:
-        kept = add(precede(kept, policy=rules.precedence, sink=sink))
+        steps.append(precede(steps[-1].kept, policy=rules.precedence, sink=sink))
     if strong and k:
-        kept = add(guard(kept, n=k, policy=rules.guard, strong=strong, sink=sink))
+        steps.append(guard(steps[-1].kept, n=k, policy=rules.guard, strong=strong, sink=sink))
     elif rules.guard and k and sink is not None:  # an event, but no record, if there is nothing to guard
-        shape_result("guard", kept, kept, sink=sink)
+        shape_result("guard", steps[-1].kept, steps[-1].kept, sink=sink)
     if rules.fold is not None:
-        kept = add(fold(kept, threshold=rules.fold, sink=sink))
+        steps.append(fold(steps[-1].kept, threshold=rules.fold, sink=sink))
     if rules.mmr is not None:
-        kept = add(mmr(kept, k=k, trade_off=rules.mmr, vectors=vectors, sink=sink))
+        steps.append(mmr(steps[-1].kept, k=k, trade_off=rules.mmr, vectors=vectors, sink=sink))
+    kept = steps[-1].kept
     # After folding: folded hits live on in the hit that represents them.
     spared = {hit.id: "guarded" for hit in kept if hit.id in strong} if strong else {}
     if rules.recovery:
         spared |= recoverable(kept, k=k, policy=rules.recovery, section=section)
     if rules.quotas or not spared.keys() <= {hit.id for hit in kept[:k]}:
-        kept = add(balance(kept, k=k, quotas=rules.quotas, protected=spared, sink=sink))
-    records.extend(cut_record([hit.id for hit in kept], k))
-    return ShapeResult(kept[:k], (*cut, *kept[k:]), tuple(notes), frozenset(spared), tuple(records))
+        steps.append(balance(kept, k=k, quotas=rules.quotas, protected=spared, sink=sink))
+        kept = steps[-1].kept
+    cut = [hit for step in steps for hit in step.cut]
+    notes = tuple([note for step in steps for note in step.notes])
+    records = (*[record for step in steps for record in step.records], *cut_record([hit.id for hit in kept], k))
+    return ShapeResult(kept[:k], (*cut, *kept[k:]), notes, frozenset(spared), records)

@@ -36,12 +36,7 @@ class CascadeReranker:
     name = "cascade"
 
     def __init__(
-        self,
-        scorer: Scorer | None = None,
-        *,
-        cheap: Scorer | None = None,
-        k: int = DEFAULT_K,
-        patience: int = 20,
+        self, scorer: Scorer | None = None, *, cheap: Scorer | None = None, k: int = DEFAULT_K, patience: int = 20
     ) -> None:
         check_k(k, min=1)
         check_k(patience, name="patience", min=1)
@@ -71,9 +66,7 @@ class CascadeReranker:
             if scores.scorer is not None:
                 info = replace(scores.scorer, name=self.name, pointwise=False)
             if scores.degraded:
-                return replace(
-                    scores, values=values, provider=self.name, notes={}, tokens=tokens, scorer=info
-                )
+                return replace(scores, values=values, provider=self.name, notes={}, tokens=tokens, scorer=info)
         return Scores(
             values,
             self.name,
@@ -84,9 +77,7 @@ class CascadeReranker:
             scorer=info,
         )
 
-    async def fuse(
-        self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None
-    ) -> list[Hit]:
+    async def fuse(self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None) -> list[Hit]:
         """Fuse the lists by reciprocal rank and return the best k."""
         # Settling fewer hits than the caller requests would leave some of them unscored.
         cascade = CascadeReranker(self.scorer, cheap=self.cheap, k=max(self.k, k), patience=self.patience)

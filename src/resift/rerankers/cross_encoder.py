@@ -86,9 +86,7 @@ class CrossEncoderReranker(FusesThenScores):
         self.revision = f"{spec.revision} {aggregate} {max_windows}{first_pass}"
         self.model_digest = spec.model_digest
         self.info = spec.scorer_info(self.name)
-        options = PairOptions(
-            aggregate=aggregate, max_windows=max_windows, first_pass_windows=first_pass_windows
-        )
+        options = PairOptions(aggregate=aggregate, max_windows=max_windows, first_pass_windows=first_pass_windows)
         self._key: ModelKey = (model_name, spec, None if folder is None else str(folder), options)
         self._lazy = lazy
         if not lazy:
@@ -171,11 +169,5 @@ def collect_scores(call: PairCall, info: ScorerInfo) -> Scores:
     missing = sum(value is None for value in values)
     reason = f"deadline: {len(values) - missing} of {len(values)} hits scored" if missing else None
     return Scores(
-        values,
-        info.name,
-        degraded=missing > 0,
-        reason=reason,
-        note=call.note,
-        tokens=call.tokens,
-        scorer=info,
+        values, info.name, degraded=missing > 0, reason=reason, note=call.note, tokens=call.tokens, scorer=info
     )

@@ -68,9 +68,7 @@ class LateInteractionReranker(FusesThenScores):
         self.vectors = VectorCache(cache_mb)
         self._max_windows = max_windows
         self._encoder = Lazy(
-            lambda: TokenEncoder(
-                load(model_name, kind="late-interaction", folder=folder), max_windows=max_windows
-            )
+            lambda: TokenEncoder(load(model_name, kind="late-interaction", folder=folder), max_windows=max_windows)
         )
 
     async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:

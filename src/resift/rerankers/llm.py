@@ -53,9 +53,7 @@ class LLMReranker(FusesThenScores):
             raise ConfigError(f"llm: step is {step}; it must be below window ({window}): windows overlap.")
         self.name = "llm"
         self.requires = ("net.llm",)
-        self._chat = ChatClient(
-            base_url, model, max_tokens=64 + 8 * window, body=body, name="llm", **connection
-        )
+        self._chat = ChatClient(base_url, model, max_tokens=64 + 8 * window, body=body, name="llm", **connection)
         self._window = window
         self._step = step
         self._depth = depth
@@ -65,9 +63,7 @@ class LLMReranker(FusesThenScores):
         self.fuse_timeout_s = self._chat.timeout_s * max(1, len(windows))
 
     def __repr__(self) -> str:
-        return (
-            f"LLMReranker({self.breaker_key[1]!r}, {self.model!r}, window={self._window}, step={self._step})"
-        )
+        return f"LLMReranker({self.breaker_key[1]!r}, {self.model!r}, window={self._window}, step={self._step})"
 
     @property
     def model(self) -> str:
@@ -106,9 +102,7 @@ class LLMReranker(FusesThenScores):
         note = self.model
         if len(query) > self._max_query_chars:
             note += f"; query cut to its first {self._max_query_chars} characters"
-        return Scores(
-            values, self.name, degraded=reason is not None, reason=reason, note=note, scorer=self.info
-        )
+        return Scores(values, self.name, degraded=reason is not None, reason=reason, note=note, scorer=self.info)
 
     async def _order_texts(self, query: str, texts: list[str], deadline: Deadline) -> tuple[int, ...]:
         limits = {"max_query_chars": self._max_query_chars, "max_passage_chars": self._max_passage_chars}

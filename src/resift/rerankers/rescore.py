@@ -118,14 +118,11 @@ async def rerank_hits(
     started = time.perf_counter()
     # A hit without text is not scored: a model would score an empty one like any other.
     texts = [
-        hit if (text := hit.text) and not text.isspace() else _with_text(hit, missing_text, text_keys)
-        for hit in hits
+        hit if (text := hit.text) and not text.isspace() else _with_text(hit, missing_text, text_keys) for hit in hits
     ]
     scorable = [i for i, hit in enumerate(texts) if hit is not None]
     with nullcontext() if sink is None else ambient_sink(sink):
-        scores = await _score(
-            scorer, query, [hit for hit in texts if hit is not None], deadline or Deadline.never()
-        )
+        scores = await _score(scorer, query, [hit for hit in texts if hit is not None], deadline or Deadline.never())
     values: list[float | None] = [None] * len(hits)
     for i, value in zip(scorable, scores.values, strict=True):
         # The scorer of another package may return NaN, which has no place in any order.
@@ -133,9 +130,7 @@ async def rerank_hits(
             values[i] = number
     info = scores.scorer or describe_scorer(scorer)
     without_text = {i for i, hit in enumerate(texts) if hit is None}
-    ordered, record = order_by_scores(
-        hits, values, scores, info, without_text=without_text, rest=rest, stage=stage
-    )
+    ordered, record = order_by_scores(hits, values, scores, info, without_text=without_text, rest=rest, stage=stage)
     scored = sum(value is not None for value in values)
     unscored = record.ids[scored : len(hits)]
     failed = sum(values[i] is None for i in scorable)
@@ -200,11 +195,9 @@ def order_by_scores(
     if scored:
         ranked = with_scores(ranked, ordered_values, provider=scores.provider)
     reason = scores.reason or "not scored"
-    notes = {
-        **scores.notes,
-        **{hits[i].id: "no text to score" if i in without_text else reason for i in unscored},
-        **dict.fromkeys([hit.id for hit in rest], f"below the top {len(hits)}, not reranked"),
-    }
+    notes = dict.fromkeys([hit.id for hit in rest], f"below the top {len(hits)}, not reranked")
+    notes |= scores.notes
+    notes |= {hits[i].id: "no text to score" if i in without_text else reason for i in unscored}
     record = StageRecord(
         kind=StageKind.RERANK,
         name=stage,
@@ -241,21 +234,14 @@ class FusesThenScores:
         """Return one score per hit."""
         raise NotImplementedError
 
-    async def fuse(
-        self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None
-    ) -> list[Hit]:
+    async def fuse(self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None) -> list[Hit]:
         """Fuse the lists by reciprocal rank and return the k with the best scores."""
         deadline = Deadline.after(self.fuse_timeout_s)
         return await fuse_then_rescore(self, per_store, k=k, query=query, deadline=deadline)
 
 
 async def fuse_then_rescore(
-    scorer: Scorer,
-    per_store: Sequence[Sequence[Hit]],
-    *,
-    k: int,
-    query: str | None,
-    deadline: Deadline | None = None,
+    scorer: Scorer, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None, deadline: Deadline | None = None
 ) -> FusedHits:
     """Fuse the lists by reciprocal rank, score every hit of the pool, return the best k.
 

@@ -120,9 +120,7 @@ class CachedScorer(FusesThenScores):
         cached, failed = await self._try(lambda: self._cache.get_many(keys), empty)
         values: list[float | None] = [_finite_or_none(cached.get(key)) for key in keys]
         unknown = [i for i, value in enumerate(values) if value is None]
-        event = ScoreCacheUsed(
-            provider=self.name, hits=len(hits) - len(unknown), misses=len(unknown), failed=failed
-        )
+        event = ScoreCacheUsed(provider=self.name, hits=len(hits) - len(unknown), misses=len(unknown), failed=failed)
         emit(self._sink, event)
         if not unknown:
             return Scores(values, self.name, note="from the score cache", scorer=self.info)
@@ -166,11 +164,7 @@ class MemoryScores:
     blocking = False
 
     def __init__(
-        self,
-        max_items: int = 100_000,
-        ttl_s: float | None = None,
-        *,
-        clock: Callable[[], float] = time.monotonic,
+        self, max_items: int = 100_000, ttl_s: float | None = None, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         _check_limits(max_items, ttl_s)
         self._max_items = max_items
@@ -312,8 +306,7 @@ class SQLiteScores:
             db.execute("PRAGMA journal_mode=WAL")
             db.execute("PRAGMA synchronous=NORMAL")
             db.execute(
-                "CREATE TABLE IF NOT EXISTS scores "
-                "(key BLOB PRIMARY KEY, score REAL NOT NULL, at REAL NOT NULL)"
+                "CREATE TABLE IF NOT EXISTS scores (key BLOB PRIMARY KEY, score REAL NOT NULL, at REAL NOT NULL)"
             )
             db.execute("CREATE INDEX IF NOT EXISTS scores_at ON scores (at)")
         except sqlite3.Error:

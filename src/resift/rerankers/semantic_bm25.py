@@ -135,8 +135,7 @@ class SemanticBM25Reranker(FusesThenScores):
         if query_vector is None:
             return None
         vectors = [
-            self._vectors.get(hit.text) if vector is None else vector
-            for hit, vector in zip(hits, stored, strict=True)
+            self._vectors.get(hit.text) if vector is None else vector for hit, vector in zip(hits, stored, strict=True)
         ]
         values = cosines(query_vector, vectors)
         for text in list(self._vectors)[: max(0, len(self._vectors) - CACHED_TEXTS)]:
@@ -144,12 +143,7 @@ class SemanticBM25Reranker(FusesThenScores):
         return values
 
     async def _embed(
-        self,
-        embedder: Embedder,
-        query: str,
-        texts: list[str],
-        deadline: Deadline,
-        query_vector: Vector | None,
+        self, embedder: Embedder, query: str, texts: list[str], deadline: Deadline, query_vector: Vector | None
     ) -> Vector:
         """Add the texts' vectors to the cache and return the query's vector."""
         if not self._budget.allows(len(texts) + 1, deadline):

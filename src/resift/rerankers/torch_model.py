@@ -174,11 +174,7 @@ class TorchReranker(FusesThenScores):
     def _score_text(self, query: str, text: str) -> float:
         if self.template is None:
             encoded = self._tokenizer(
-                query,
-                text,
-                truncation="longest_first",
-                max_length=self.max_length,
-                return_tensors="pt",
+                query, text, truncation="longest_first", max_length=self.max_length, return_tensors="pt"
             ).to(self.device)
             return float(self._model(**encoded).logits[0, 0])
         middle = self._encode(self.template.fill(query, text, self.instruction))
@@ -200,9 +196,7 @@ class TorchReranker(FusesThenScores):
         options: JsonObject = {"local_files_only": True, "trust_remote_code": False}
         try:
             self._tokenizer = transformers.AutoTokenizer.from_pretrained(str(self.folder), **options)
-            model = getattr(transformers, kind).from_pretrained(
-                str(self.folder), use_safetensors=True, **options
-            )
+            model = getattr(transformers, kind).from_pretrained(str(self.folder), use_safetensors=True, **options)
             self._model = model.to(self.device).eval()
         except (OSError, ValueError, RuntimeError, KeyError, ImportError) as exc:
             raise ModelLoadError(f"{self.folder} does not load with transformers: {exc}") from exc
@@ -211,13 +205,10 @@ class TorchReranker(FusesThenScores):
             if labels != 1:
                 raise ModelFileError(f"{self.folder} has {labels} labels; a reranker has one.")
             return
-        self._prefix, self._suffix = (
-            self._encode(text) for text in (self.template.prefix, self.template.suffix)
-        )
+        self._prefix, self._suffix = (self._encode(text) for text in (self.template.prefix, self.template.suffix))
         if self.max_length <= len(self._prefix) + len(self._suffix):
             raise InputError(
-                f"max_length is {self.max_length}; the prompt alone has "
-                f"{len(self._prefix) + len(self._suffix)} tokens."
+                f"max_length is {self.max_length}; the prompt alone has {len(self._prefix) + len(self._suffix)} tokens."
             )
         rows = self._model.get_output_embeddings().weight.detach()
         self._direction = rows[self._answer(self.template.positive)]
@@ -227,9 +218,7 @@ class TorchReranker(FusesThenScores):
     def _answer(self, word: str) -> int:
         ids = self._encode(word)
         if len(ids) != 1:
-            raise ModelFileError(
-                f"The answer {word!r} is {len(ids)} tokens of this tokenizer; one is needed."
-            )
+            raise ModelFileError(f"The answer {word!r} is {len(ids)} tokens of this tokenizer; one is needed.")
         return ids[0]
 
     def _read(self, name: str) -> bytes:

@@ -29,9 +29,7 @@ class ZeroShotOptions(ModelFolder):
     """Options of zero-shot scoring in a pipeline file."""
 
     model_name: str = model_option("nli", default=DEFAULT_MODEL)
-    hypothesis: str = option(
-        "The statement that a relevant text entails; {} stands for the query.", default=HYPOTHESIS
-    )
+    hypothesis: str = option("The statement that a relevant text entails; {} stands for the query.", default=HYPOTHESIS)
 
 
 class ZeroShotReranker(FusesThenScores):

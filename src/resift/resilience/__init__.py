@@ -3,13 +3,7 @@
 from resift.resilience.breaker import CircuitBreaker, CircuitBreakerChanged, Permit, breakers, key_id
 from resift.resilience.budget import Budget
 from resift.resilience.circuit import State
-from resift.resilience.tiered import (
-    CrossEncoderSkipped,
-    CrossEncoderSucceeded,
-    FallbackReranked,
-    Tier,
-    Tiered,
-)
+from resift.resilience.tiered import CrossEncoderSkipped, CrossEncoderSucceeded, FallbackReranked, Tier, Tiered
 
 __all__ = [
     "Budget", "CircuitBreaker", "CircuitBreakerChanged", "CrossEncoderSkipped", "CrossEncoderSucceeded",

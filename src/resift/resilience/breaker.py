@@ -127,9 +127,7 @@ class CircuitBreaker:
         name: str = "",
         sink: Sink | None = None,
     ) -> None:
-        rules = Rules(
-            failure_threshold, cooldown_s, success_threshold, timeout_s, jitter, max_cooldown_s, random
-        )
+        rules = Rules(failure_threshold, cooldown_s, success_threshold, timeout_s, jitter, max_cooldown_s, random)
         self.name = name
         self.timeout_s = float(timeout_s)
         self._clock = clock
@@ -149,9 +147,7 @@ class CircuitBreaker:
 
     def refuses(self, *, sink: Sink | None = None) -> bool:
         """Whether a call would be refused now; `sink` gets the event of a transition that is due."""
-        return self._update(
-            self._circuit.tick, lambda circuit: circuit.state is State.OPEN or circuit.probing, sink
-        )
+        return self._update(self._circuit.tick, lambda circuit: circuit.state is State.OPEN or circuit.probing, sink)
 
     def subscribe(self, listener: Sink) -> None:
         """Send `circuit_breaker_changed` events to this listener too; it is called outside the lock."""
@@ -211,11 +207,7 @@ class CircuitBreaker:
         permit.success()
 
     async def call(
-        self,
-        fn: Callable[[], Awaitable[T]],
-        *,
-        deadline: Deadline | None = None,
-        timeout_s: float | None = None,
+        self, fn: Callable[[], Awaitable[T]], *, deadline: Deadline | None = None, timeout_s: float | None = None
     ) -> T:
         """Await `fn()` under guard and return its result."""
         async with self.guard(deadline, timeout_s=timeout_s):
@@ -267,9 +259,7 @@ class CircuitBreaker:
         self._emit(changes, permit._sink)
         return counted
 
-    def _update(
-        self, act: Callable[[float], None], read: Callable[[Circuit], T], sink: Sink | None = None
-    ) -> T:
+    def _update(self, act: Callable[[float], None], read: Callable[[Circuit], T], sink: Sink | None = None) -> T:
         """Act on the circuit under the lock, read from it, and emit its transitions outside the lock."""
         with self._lock:
             act(self._clock())
@@ -339,12 +329,7 @@ class BreakerRegistry:
         self._breakers: dict[BreakerKey, tuple[CircuitBreaker, BreakerArguments]] = {}
 
     def for_key(
-        self,
-        provider: str,
-        base_url: str = "",
-        model: str = "",
-        key_id: str = "",
-        **options: Unpack[BreakerArguments],
+        self, provider: str, base_url: str = "", model: str = "", key_id: str = "", **options: Unpack[BreakerArguments]
     ) -> CircuitBreaker:
         """Return the breaker of this key; it is created on first use with these options."""
         key = BreakerKey(provider, _strip_url(base_url), model, key_id)

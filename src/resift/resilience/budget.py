@@ -54,9 +54,7 @@ class Budget:
         self.reserve_s = require_seconds("reserve_s", reserve_s)
         if not isinstance(per_item_bounds_s, (tuple, list)) or len(per_item_bounds_s) != 2:
             raise InputError("per_item_bounds_s must be a pair of numbers: (lowest, highest).")
-        self._low_s, self._high_s = (
-            require_seconds("per_item_bounds_s", bound) for bound in per_item_bounds_s
-        )
+        self._low_s, self._high_s = (require_seconds("per_item_bounds_s", bound) for bound in per_item_bounds_s)
         if self._low_s > self._high_s:
             raise InputError(f"per_item_bounds_s is {per_item_bounds_s}; pass (lowest, highest).")
         self._memory_s = require_seconds("memory_s", memory_s)

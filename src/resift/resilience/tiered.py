@@ -195,9 +195,7 @@ class Tiered:
         budget.record(len(hits), spent_s, provider=tier.name, finished=not scores.partial)
         return scores
 
-    async def _score_last(
-        self, query: str, hits: Sequence[Hit], deadline: Deadline, skipped: list[str]
-    ) -> Scores:
+    async def _score_last(self, query: str, hits: Sequence[Hit], deadline: Deadline, skipped: list[str]) -> Scores:
         tier = self.tiers[-1]
         started_s = deadline.clock()
         # It always gets its reserved time, even if the tiers above overran theirs.
@@ -274,9 +272,7 @@ def _to_skip(tier: Tier, exc: Exception) -> _Skip:
 def _mark_degraded(scores: Scores, skipped: list[str], *, ran: str = "") -> Scores:
     if not skipped:
         return scores
-    reason = "; ".join(
-        part for part in (*skipped, f"{ran} ran instead" if ran else "", scores.reason) if part
-    )
+    reason = "; ".join(part for part in (*skipped, f"{ran} ran instead" if ran else "", scores.reason) if part)
     return replace(scores, degraded=True, reason=reason)
 
 

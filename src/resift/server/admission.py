@@ -213,6 +213,4 @@ class Admission:
         self.on_refusal()
         # Whole seconds, as the header requires; clients do not wait for more than a minute.
         retry_s = max(1, min(60, math.ceil(self.backlog_s)))
-        return RequestFailed(
-            "overloaded", f"Too many requests; try again in {retry_s} s", retry_after_s=retry_s
-        )
+        return RequestFailed("overloaded", f"Too many requests; try again in {retry_s} s", retry_after_s=retry_s)

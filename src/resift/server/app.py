@@ -26,11 +26,11 @@ from resift.server.endpoint import (
     Send,
     current_connection,
 )
-from resift.server.fuse_routes import fuse_operations
 from resift.server.info_routes import info_operations, openapi_operations
 from resift.server.judge_routes import judge_operations
 from resift.server.keys import AccessMiddleware
 from resift.server.openapi import Operation
+from resift.server.rankings import fuse_operations
 from resift.server.request_errors import RequestFailed
 from resift.server.rerank_routes import rerank_operations
 from resift.server.search_routes import AskService, SearchService, search_operations
@@ -256,9 +256,7 @@ class RouteTable:
                 RequestFailed("not_found", "There is nothing at this path; /openapi.json lists the routes")
             )
         allowed = ", ".join(sorted(methods))
-        response = request.failure(
-            RequestFailed("method", f"The method is not allowed here; allowed: {allowed}")
-        )
+        response = request.failure(RequestFailed("method", f"The method is not allowed here; allowed: {allowed}"))
         response.headers["allow"] = allowed
         return response
 

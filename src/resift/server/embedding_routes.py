@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -21,6 +21,7 @@ from resift.server.schema import Flag, ModelName, NonEmpty, Positive, RequestRea
 from resift.server.state import ServerState
 from resift.types import JsonValue
 
+T = TypeVar("T", bound=Struct)
 Texts = NonEmpty | Annotated[list[NonEmpty], Meta(min_length=1)]
 
 
@@ -69,18 +70,13 @@ def embedding_operations(server: ServerState) -> list[Operation]:
     openai = RequestReader(OpenAIEmbeddingRequest, limits, strict=strict)
     tei = RequestReader(TeiEmbeddingRequest, limits, strict=strict)
 
-    def parse_openai(body: bytes) -> OpenAIEmbeddingRequest:
+    def parse(body: bytes, reader: RequestReader[T], name: str) -> T:
         value = parse_json(body, unique_keys=strict)
-        _refuse_token_ids(value, "input")
-        return openai.convert(value)
-
-    def parse_tei(body: bytes) -> TeiEmbeddingRequest:
-        value = parse_json(body, unique_keys=strict)
-        _refuse_token_ids(value, "inputs")
-        return tei.convert(value)
+        _refuse_token_ids(value, name)
+        return reader.convert(value)
 
     async def embed_openai(request: Request) -> Response:
-        body = await request.read(parse_openai, dialect="openai")
+        body = await request.read(lambda data: parse(data, openai, "input"), dialect="openai")
         texts = [body.input] if isinstance(body.input, str) else body.input
         embedder = server.embedder_for(body.model)
         kind = body.input_type or "document"
@@ -91,37 +87,21 @@ def embedding_operations(server: ServerState) -> list[Operation]:
         return Response(answer)
 
     async def embed_tei(request: Request) -> Response:
-        body = await request.read(parse_tei, dialect="tei")
+        body = await request.read(lambda data: parse(data, tei, "inputs"), dialect="tei")
         texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
         kind: EmbedKind = "query" if body.prompt_name == "query" else "document"
         vectors, _ = await _embed(request, server.embedder_for(None), texts, kind, body.dimensions)
         return Response(await asyncio.to_thread(_encode_rows, vectors))
 
-    return [
-        *(
-            Operation(
-                "POST",
-                path,
-                "Embed texts (OpenAI)",
-                embed_openai,
-                requests=[openai.type],
-                answers=[OpenAIEmbeddingAnswer],
-                errors=[OPENAI],
-            )
-            for path in ("/v1/embeddings", "/embeddings", "/tei/v1/embeddings")
-        ),
-        *(
-            Operation(
-                "POST",
-                path,
-                "Embed texts (TEI)",
-                embed_tei,
-                requests=[tei.type],
-                answers=[list[list[float]]],
-                errors=[TEI],
-            )
-            for path in ("/embed", "/tei/embed")
-        ),
+    paths = ("/v1/embeddings", "/embeddings", "/tei/v1/embeddings")
+    answers = [OpenAIEmbeddingAnswer]
+    operations = [
+        Operation("POST", path, "Embed texts (OpenAI)", embed_openai, [openai.type], answers, errors=[OPENAI])
+        for path in paths
+    ]
+    return operations + [
+        Operation("POST", path, "Embed texts (TEI)", embed_tei, [tei.type], [list[list[float]]], errors=[TEI])
+        for path in ("/embed", "/tei/embed")
     ]
 
 

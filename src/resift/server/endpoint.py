@@ -97,10 +97,7 @@ class Outcome:
     def merge(self, other: Outcome) -> Outcome:
         """Return the facts of two rankings of one request."""
         return Outcome(
-            other.tier,
-            other.degraded or self.degraded,
-            self.note or other.note,
-            other.unscored or self.unscored,
+            other.tier, other.degraded or self.degraded, self.note or other.note, other.unscored or self.unscored
         )
 
     def headers(self) -> dict[str, str]:
@@ -297,10 +294,7 @@ class Request:
         """Send a response with the headers that say how it was made."""
         body = response.body if isinstance(response.body, bytes) else encode_json(response.body)
         self.outcome = response.outcome
-        headers = [
-            (b"content-type", response.media_type.encode()),
-            (b"content-length", str(len(body)).encode()),
-        ]
+        headers = [(b"content-type", response.media_type.encode()), (b"content-length", str(len(body)).encode())]
         extra = response.headers
         if response.outcome is not None:
             extra = {**response.outcome.headers(), **extra}

@@ -21,31 +21,18 @@ from resift.server.search_routes import MAX_DEPTH, RERANKERS, IndexSummary, Sear
 from resift.server.state import ServerState
 from resift.types import JsonObject
 
-PLAYGROUND_FILES = {
-    "api.js": "text/javascript",
-    "copying.js": "text/javascript",
-    "documents.js": "text/javascript",
-    "dom.js": "text/javascript",
-    "filters.js": "text/javascript",
-    "judging.js": "text/javascript",
-    "main.js": "text/javascript",
-    "ranking.js": "text/javascript",
-    "settings.js": "text/javascript",
-    "page.css": "text/css",
-    "icon.svg": "image/svg+xml",
-}
+_MEDIA_TYPES = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml", "html": "text/html"}
 _API_PAGE_HEADERS = {
     "content-security-policy": "frame-ancestors 'none'",  # the page itself declares what it may load
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
 }
 _PLAYGROUND_HEADERS = {
+    **_API_PAGE_HEADERS,
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
     "cross-origin-opener-policy": "same-origin",
     "cache-control": "no-cache",
 }
@@ -107,23 +94,14 @@ def _health_operations(server: ServerState) -> list[Operation]:
         text = await asyncio.to_thread(server.metrics.text, server.admission, ready=server.ready)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
+    summary = "The models are loaded and the server is not shutting down"
     return [
         Operation("GET", "/livez", "The process is alive", live, answers=[Health], needs_key=False),
         *(
-            Operation(
-                "GET",
-                path,
-                "The models are loaded and the server is not shutting down",
-                ready,
-                answers=[Health],
-                statuses={503: Health},
-                needs_key=False,
-            )
+            Operation("GET", path, summary, ready, answers=[Health], statuses={503: Health}, needs_key=False)
             for path in ("/readyz", "/health", "/ping", "/tei/health")
         ),
-        Operation(
-            "GET", "/metrics", "Metrics for Prometheus", metrics, answers=[str], media_type="text/plain"
-        ),
+        Operation("GET", "/metrics", "Metrics for Prometheus", metrics, answers=[str], media_type="text/plain"),
     ]
 
 
@@ -148,17 +126,10 @@ def _model_operations(server: ServerState) -> list[Operation]:
 
     return [
         Operation(
-            "GET",
-            "/v1/models",
-            "Models and their aliases (OpenAI)",
-            list_models,
-            answers=[ModelList],
-            errors=[OPENAI],
+            "GET", "/v1/models", "Models and their aliases (OpenAI)", list_models, answers=[ModelList], errors=[OPENAI]
         ),
         *(
-            Operation(
-                "GET", path, "The reranker and the limits (TEI)", tei_info, answers=[JsonObject], errors=[TEI]
-            )
+            Operation("GET", path, "The reranker and the limits (TEI)", tei_info, answers=[JsonObject], errors=[TEI])
             for path in ("/info", "/tei/info")
         ),
     ]
@@ -192,13 +163,14 @@ def _playground_operations(server: ServerState, search: SearchService) -> list[O
     if not server.options.playground:
         return []
     folder = files("resift.server") / "playground"
-    contents = {
-        f"/playground/{name}": ((folder / name).read_bytes(), kind) for name, kind in PLAYGROUND_FILES.items()
-    }
-    contents["/playground/flow.css"] = (PICTURE_STYLE.encode(), "text/css")
-    contents["/"] = ((folder / "index.html").read_bytes(), "text/html")
+    shown = [file for file in folder.iterdir() if file.name.rpartition(".")[2] in _MEDIA_TYPES]
+    contents = {f"/playground/{file.name}": file.read_bytes() for file in shown}
+    contents["/"] = contents.pop("/playground/index.html")
+    contents["/playground/flow.css"] = PICTURE_STYLE.encode()
 
-    def file_operation(path: str, body: bytes, kind: str) -> Operation:
+    def file_operation(path: str, body: bytes) -> Operation:
+        kind = _MEDIA_TYPES[path.rpartition(".")[2] if "." in path else "html"]
+
         async def send_file(request: Request) -> Response:
             return Response(body, headers=dict(_PLAYGROUND_HEADERS), media_type=f"{kind}; charset=utf-8")
 
@@ -220,7 +192,7 @@ def _playground_operations(server: ServerState, search: SearchService) -> list[O
         )
 
     return [
-        *(file_operation(path, body, kind) for path, (body, kind) in contents.items()),
+        *(file_operation(path, body) for path, body in sorted(contents.items())),
         Operation("GET", "/v1/playground", "Choices of the playground", options, answers=[PlaygroundOptions]),
     ]
 

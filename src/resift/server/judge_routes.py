@@ -111,9 +111,7 @@ def judge_operations(server: ServerState, search: SearchService) -> list[Operati
 
     def require_log() -> RatingsLog:
         if ratings_log is None:
-            raise RequestFailed(
-                "not_found", "This server keeps no judgments: start it with --judgments FOLDER"
-            )
+            raise RequestFailed("not_found", "This server keeps no judgments: start it with --judgments FOLDER")
         return ratings_log
 
     async def start_session(request: Request) -> Response:
@@ -135,37 +133,17 @@ def judge_operations(server: ServerState, search: SearchService) -> list[Operati
         ratings = require_log()
         return Response(await asyncio.to_thread(lambda: running_score(ratings.read())))
 
+    sessions = "Search with two settings and show both rankings as one list, to be rated"
+    ratings = "Rate a hit of a session from 0 (useless) to 3 (exactly what was asked)"
+    board = "Running score of the two settings that were rated last"
     return [
-        Operation(
-            "POST",
-            "/v1/judge/sessions",
-            "Search with two settings and show both rankings as one list, to be rated",
-            start_session,
-            requests=[session_reader.type],
-            answers=[SessionAnswer],
-        ),
-        Operation(
-            "POST",
-            "/v1/judge/ratings",
-            "Rate a hit of a session from 0 (useless) to 3 (exactly what was asked)",
-            rate,
-            requests=[rating_reader.type],
-            answers=[RatingAnswer],
-        ),
-        Operation(
-            "GET",
-            "/v1/judge/score",
-            "Running score of the two settings that were rated last",
-            score,
-            answers=[ScoreBoard],
-            statuses={404: OwnError},
-        ),
+        Operation("POST", "/v1/judge/sessions", sessions, start_session, [session_reader.type], [SessionAnswer]),
+        Operation("POST", "/v1/judge/ratings", ratings, rate, [rating_reader.type], [RatingAnswer]),
+        Operation("GET", "/v1/judge/score", board, score, answers=[ScoreBoard], statuses={404: OwnError}),
     ]
 
 
-async def _make_session(
-    request: Request, search: SearchService, body: SessionRequest
-) -> tuple[RatingSession, Outcome]:
+async def _make_session(request: Request, search: SearchService, body: SessionRequest) -> tuple[RatingSession, Outcome]:
     documents = None if body.documents is None else _identify_by_text(body.documents)
     settings = {"a": body.settings.a, "b": body.settings.b}
     k = body.k or DEFAULT_SHOWN

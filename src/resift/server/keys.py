@@ -125,9 +125,7 @@ class AccessMiddleware:
     (DNS rebinding), and writes from a foreign origin.
     """
 
-    def __init__(
-        self, app: App, keys: Keys, *, allowed_hosts: Iterable[str] = (), origins: Iterable[str] = ()
-    ) -> None:
+    def __init__(self, app: App, keys: Keys, *, allowed_hosts: Iterable[str] = (), origins: Iterable[str] = ()) -> None:
         self._app = app
         self._keys = keys
         self._check = self._check_key if keys.needed else self._check_site

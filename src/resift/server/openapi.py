@@ -48,9 +48,9 @@ class Operation:
     path: str
     summary: str
     run: Handler
-    _: KW_ONLY
     requests: Sequence[type[msgspec.Struct]] = ()
     answers: Sequence[object] = ()
+    _: KW_ONLY
     media_type: str = "application/json"
     errors: Sequence[ErrorForm] = (OWN,)
     statuses: Mapping[int, object] = field(default_factory=dict)
@@ -85,18 +85,12 @@ def describe_operations(operations: Sequence[Operation]) -> JsonObject:
     paths: dict[str, JsonObject] = {}
     for operation in operations:
         responses = {
-            str(status): {
-                "description": _REASONS.get(status, "The result."),
-                "content": content(media_type, answers),
-            }
+            str(status): {"description": _REASONS.get(status, "The result."), "content": content(media_type, answers)}
             for status, answers, media_type in operation.responses()
         }
         described: JsonObject = {"summary": operation.summary, "responses": responses}
         if operation.requests:
-            described["requestBody"] = {
-                "required": True,
-                "content": content("application/json", operation.requests),
-            }
+            described["requestBody"] = {"required": True, "content": content("application/json", operation.requests)}
             described["parameters"] = [_DEADLINE]
         described["security"] = [{"key": []}, {}] if operation.needs_key else []
         paths.setdefault(operation.path, {})[operation.method.lower()] = described
@@ -107,10 +101,7 @@ def describe_operations(operations: Sequence[Operation]) -> JsonObject:
             "version": __version__,
             "description": "Reranking, search and fusion. Routes of other APIs accept their clients.",
         },
-        "components": {
-            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
-            "schemas": components,
-        },
+        "components": {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}, "schemas": components},
         "paths": paths,
     }
 
@@ -188,9 +179,7 @@ class _ApiPage:
         [(media_type, content)] = message["content"].items()
         forms = map(self._resolve, content["schema"].get("anyOf", [content["schema"]]))
         shown = [
-            _table(list(self._fields(form)))
-            if form.get("properties")
-            else html("<p>{}</p>", self._type(form))
+            _table(list(self._fields(form))) if form.get("properties") else html("<p>{}</p>", self._type(form))
             for form in forms
         ]
         return html("<p><code>{}</code></p>{}", media_type, html("<p>or</p>").join(shown))
@@ -202,9 +191,7 @@ class _ApiPage:
         forms = [form for form in schema.get("anyOf", ()) if form.get("type") != "null"]
         return self._resolve(forms[0]) if len(forms) == 1 else schema
 
-    def _fields(
-        self, schema: JsonMapping, prefix: str = "", depth: int = 1
-    ) -> Iterator[tuple[str, str, str]]:
+    def _fields(self, schema: JsonMapping, prefix: str = "", depth: int = 1) -> Iterator[tuple[str, str, str]]:
         required = schema.get("required", ())
         for name, declared in schema["properties"].items():
             resolved = self._resolve(declared)

@@ -8,28 +8,30 @@ from typing import Literal
 
 from msgspec import Struct
 
+TeiType = Literal["Empty", "Overloaded", "Unhealthy", "Backend", "Validation", "Tokenizer"]
 Kind = Literal[
     "invalid", "empty", "unknown_field", "unknown_model", "too_large", "unauthorized", "overloaded",
     "unavailable", "not_found", "method", "upstream", "internal", "deadline", "foreign_host", "cross_site",
 ]  # fmt: skip
 
-STATUS: dict[Kind, int] = {
-    "invalid": 400,
-    "empty": 400,
-    "unknown_field": 422,
-    "unknown_model": 404,
-    "too_large": 413,
-    "unauthorized": 401,
-    "overloaded": 429,
-    "unavailable": 503,
-    "not_found": 404,
-    "method": 405,
-    "upstream": 502,
-    "internal": 500,
-    "deadline": 504,
-    "foreign_host": 421,
-    "cross_site": 403,
+_KINDS: Mapping[Kind, tuple[int, TeiType, str]] = {
+    "invalid": (400, "Validation", "invalid_request_error"),
+    "empty": (400, "Empty", "invalid_request_error"),
+    "unknown_field": (422, "Validation", "invalid_request_error"),
+    "unknown_model": (404, "Validation", "not_found_error"),
+    "too_large": (413, "Validation", "invalid_request_error"),
+    "unauthorized": (401, "Validation", "authentication_error"),
+    "overloaded": (429, "Overloaded", "rate_limit_error"),
+    "unavailable": (503, "Unhealthy", "service_unavailable_error"),
+    "not_found": (404, "Validation", "not_found_error"),
+    "method": (405, "Validation", "invalid_request_error"),
+    "upstream": (502, "Backend", "internal_error"),
+    "internal": (500, "Backend", "internal_error"),
+    "deadline": (504, "Backend", "timeout_error"),
+    "foreign_host": (421, "Validation", "invalid_request_error"),
+    "cross_site": (403, "Validation", "invalid_request_error"),
 }
+"""Status of each kind of failure, and its type in the errors of TEI and of OpenAI."""
 
 
 @dataclass(eq=False)
@@ -69,7 +71,7 @@ class TeiError(Struct):
     """TEI's error body; the types are spelled as in its openapi.json."""
 
     error: str
-    error_type: Literal["Empty", "Overloaded", "Unhealthy", "Backend", "Validation", "Tokenizer"]
+    error_type: TeiType
 
 
 class OpenAIErrorDetail(Struct):
@@ -95,31 +97,6 @@ class OwnError(Struct):
     id: str
 
 
-_TEI_TYPES: Mapping[Kind, Literal["Empty", "Overloaded", "Unhealthy", "Backend"]] = {
-    "empty": "Empty",
-    "overloaded": "Overloaded",
-    "unavailable": "Unhealthy",
-    "internal": "Backend",
-    "upstream": "Backend",
-    "deadline": "Backend",
-}
-_OPENAI_TYPES: Mapping[Kind, str] = {
-    "unauthorized": "authentication_error",
-    "overloaded": "rate_limit_error",
-    "unavailable": "service_unavailable_error",
-    "internal": "internal_error",
-    "upstream": "internal_error",
-    "deadline": "timeout_error",
-    "not_found": "not_found_error",
-    "unknown_model": "not_found_error",
-}
-
-
-def _openai_error(error: RequestFailed, status: int, request_id: str) -> OpenAIError:
-    kind = _OPENAI_TYPES.get(error.kind, "invalid_request_error")
-    return OpenAIError(OpenAIErrorDetail(error.message, kind, None, status))
-
-
 @dataclass(frozen=True, slots=True)
 class ErrorForm:
     """One API's errors: the type of the body, a function that makes it, and statuses that differ."""
@@ -130,7 +107,7 @@ class ErrorForm:
 
     def body(self, error: RequestFailed, request_id: str) -> tuple[int, Struct]:
         """Return the status and the body for a failure."""
-        status = self.statuses.get(error.kind, STATUS[error.kind])
+        status = self.statuses.get(error.kind, _KINDS[error.kind][0])
         return status, self.make(error, status, request_id)
 
 
@@ -139,38 +116,32 @@ JINA = ErrorForm(
     DetailError, lambda error, status, id: DetailError(error.message), {"invalid": 422, "unknown_model": 422}
 )
 VOYAGE = ErrorForm(
-    DetailError,
-    lambda error, status, id: DetailError(error.message),
-    {"unknown_model": 400, "unknown_field": 400},
+    DetailError, lambda error, status, id: DetailError(error.message), {"unknown_model": 400, "unknown_field": 400}
 )
 COHERE_OR_JINA = ErrorForm(
     MessageAndDetailError, lambda error, status, id: MessageAndDetailError(error.message, error.message, id)
 )
 TEI = ErrorForm(
     TeiError,
-    lambda error, status, id: TeiError(error.message, _TEI_TYPES.get(error.kind, "Validation")),
+    lambda error, status, id: TeiError(error.message, _KINDS[error.kind][1]),
     {"invalid": 422, "unknown_model": 422},
 )
-OPENAI = ErrorForm(OpenAIError, _openai_error, {"unknown_field": 400})
+OPENAI = ErrorForm(
+    OpenAIError,
+    lambda error, status, id: OpenAIError(OpenAIErrorDetail(error.message, _KINDS[error.kind][2], None, status)),
+    {"unknown_field": 400},
+)
 OWN = ErrorForm(OwnError, lambda error, status, id: OwnError(error.kind, error.message, id))
 
-_BY_PREFIX = {
-    "/cohere/": COHERE,
-    "/v2/rerank": COHERE,
-    "/jina/": JINA,
-    "/voyage/": VOYAGE,
-    "/tei/": TEI,
-    "/embed": TEI,
-    "/vllm/": OPENAI,
-    "/infinity/": OPENAI,
-    "/v1/embeddings": OPENAI,
-    "/embeddings": OPENAI,
-    "/v1/models": OPENAI,
-    "/score": OPENAI,
-    "/v1/score": OPENAI,
-    "/v1/rerank": COHERE_OR_JINA,
-    "/rerank": COHERE_OR_JINA,
-}
+_PREFIXES = (
+    (COHERE, "/cohere/", "/v2/rerank"),
+    (JINA, "/jina/"),
+    (VOYAGE, "/voyage/"),
+    (TEI, "/tei/", "/embed"),
+    (OPENAI, "/vllm/", "/infinity/", "/v1/embeddings", "/embeddings", "/v1/models", "/score", "/v1/score"),
+    (COHERE_OR_JINA, "/v1/rerank", "/rerank"),
+)
+_BY_PREFIX = {prefix: form for form, *prefixes in _PREFIXES for prefix in prefixes}
 
 
 def error_form_for_path(path: str) -> ErrorForm:

@@ -97,15 +97,8 @@ def _rerank_operation(server: ServerState, path: str) -> Operation:
         return await request.cancel_on_disconnect(rerank(request, dialect, body))
 
     forms = [error_form_for_path(path), *(dialect.errors for dialect in dialects)]
-    return Operation(
-        "POST",
-        path,
-        f"Rerank documents ({' or '.join(names)})",
-        run,
-        requests=[each.type for each in readers.values()],
-        answers=[dialect.answer for dialect in dialects],
-        errors=forms,
-    )
+    types, answers = [each.type for each in readers.values()], [dialect.answer for dialect in dialects]
+    return Operation("POST", path, f"Rerank documents ({' or '.join(names)})", run, types, answers, errors=forms)
 
 
 async def rerank(request: Request, dialect: ServedDialect, body: RerankRequest) -> Response:
@@ -247,9 +240,7 @@ async def find_relevant_spans(
     relevant = {}
     for id, spans in sentences.items():
         scored = [
-            Span(start, end, normalize(scores[id, i]))
-            for i, (start, end) in enumerate(spans)
-            if (id, i) in scores
+            Span(start, end, normalize(scores[id, i])) for i, (start, end) in enumerate(spans) if (id, i) in scores
         ]
         relevant_spans = sorted(
             (span for span in scored if span.score >= threshold), key=lambda span: (-span.score, span.start)
@@ -264,22 +255,14 @@ def _split_into_blocks(spans: Sequence[Position]) -> list[Sequence[Position]]:
 
 
 async def _score_parts(
-    scorer: Scorer,
-    query: str,
-    texts: Mapping[str, str],
-    parts: Mapping[str, Sequence[Position]],
-    deadline: Deadline,
+    scorer: Scorer, query: str, texts: Mapping[str, str], parts: Mapping[str, Sequence[Position]], deadline: Deadline
 ) -> dict[tuple[str, int], float]:
     """Return the score of each part of each text, by id and number of the part."""
     keys = [(id, i) for id in parts for i in range(len(parts[id]))]
     passages = [texts[id][slice(*parts[id][i])] for id, i in keys]
     hits = [Hit(str(i), passage) for i, passage in enumerate(passages)]
     ranking = await rescore(scorer, query, hits, k=len(hits), deadline=deadline)
-    return {
-        keys[i]: score
-        for i, score in zip(ranking.indices(), ranking.scores(), strict=True)
-        if score is not None
-    }
+    return {keys[i]: score for i, score in zip(ranking.indices(), ranking.scores(), strict=True) if score is not None}
 
 
 Side = Annotated[list[str], Meta(min_length=1)]
@@ -290,34 +273,6 @@ class ScoreRequest(Struct, kw_only=True):
 
     model: ModelName | None = None
     deadline_ms: Milliseconds | None = None
-
-
-class QueriesAndDocuments(ScoreRequest, kw_only=True):
-    """Pairs of `queries` and `documents`."""
-
-    queries: str | Side
-    documents: str | Side
-
-
-class QueriesAndItems(ScoreRequest, kw_only=True):
-    """Pairs of `queries` and `items`."""
-
-    queries: str | Side
-    items: str | Side
-
-
-class TextPairs(ScoreRequest, kw_only=True):
-    """Pairs of `text_1` and `text_2`."""
-
-    text_1: str | Side
-    text_2: str | Side
-
-
-class DataPairs(ScoreRequest, kw_only=True):
-    """Pairs of `data_1` and `data_2`."""
-
-    data_1: str | Side
-    data_2: str | Side
 
 
 class PairScore(Struct):
@@ -340,19 +295,20 @@ class ScoreAnswer(Struct):
 
 
 _SIDES: Mapping[tuple[str, str], type[ScoreRequest]] = {
-    ("queries", "documents"): QueriesAndDocuments,
-    ("queries", "items"): QueriesAndItems,
-    ("text_1", "text_2"): TextPairs,
-    ("data_1", "data_2"): DataPairs,
+    pair: msgspec.defstruct(name, [(side, str | Side) for side in pair], bases=(ScoreRequest,), kw_only=True)  # type: ignore[misc]  # a subclass of its base
+    for name, pair in (
+        ("QueriesAndDocuments", ("queries", "documents")),
+        ("QueriesAndItems", ("queries", "items")),
+        ("TextPairs", ("text_1", "text_2")),
+        ("DataPairs", ("data_1", "data_2")),
+    )
 }
+"""The names that vLLM's clients use for the two sides."""
 
 
 def _score_operation(server: ServerState, path: str) -> Operation:
     options = server.options
-    readers = {
-        sides: RequestReader(struct, options.limits, strict=options.strict)
-        for sides, struct in _SIDES.items()
-    }
+    readers = {sides: RequestReader(struct, options.limits, strict=options.strict) for sides, struct in _SIDES.items()}
 
     def parse(data: bytes) -> tuple[tuple[str, str], ScoreRequest]:
         value = parse_json(data, unique_keys=options.strict)
@@ -364,31 +320,19 @@ def _score_operation(server: ServerState, path: str) -> Operation:
 
     async def run(request: Request) -> Response:
         sides, body = await request.read(parse, dialect="vllm-score")
-        left, right = (_as_list(getattr(body, name)) for name in sides)
+        texts: list[str | list[str]] = [getattr(body, name) for name in sides]
+        left, right = ([side] if isinstance(side, str) else side for side in texts)
         if len(left) == 1:
-            left *= len(right)
+            left = left * len(right)
         if len(left) != len(right):
             raise RequestFailed("invalid", f"{sides[0]} has {len(left)} texts and {sides[1]} {len(right)}")
         return await request.cancel_on_disconnect(_score_pairs(request, left, right, body))
 
-    return Operation(
-        "POST",
-        path,
-        "Score pairs of texts (vLLM)",
-        run,
-        requests=[reader.type for reader in readers.values()],
-        answers=[ScoreAnswer],
-        errors=[OPENAI],
-    )
+    types = [reader.type for reader in readers.values()]
+    return Operation("POST", path, "Score pairs of texts (vLLM)", run, types, [ScoreAnswer], errors=[OPENAI])
 
 
-def _as_list(side: str | list[str]) -> list[str]:
-    return [side] if isinstance(side, str) else list(side)
-
-
-async def _score_pairs(
-    request: Request, left: Sequence[str], right: Sequence[str], body: ScoreRequest
-) -> Response:
+async def _score_pairs(request: Request, left: Sequence[str], right: Sequence[str], body: ScoreRequest) -> Response:
     model, scorer = request.server.model(body.model)
     deadline = request.deadline(body.deadline_ms)
     pairs = sum(count_pairs([text], query) for query, text in zip(left, right, strict=True))

@@ -239,18 +239,14 @@ class _Worker:
             if self._connections.make_another is None:
                 client.close()
             else:
-                await loop.connect_accepted_socket(
-                    self._connections.make_another, client, ssl=self._config.ssl
-                )
+                await loop.connect_accepted_socket(self._connections.make_another, client, ssl=self._config.ssl)
 
 
 class _Supervisor:
     """Starts the workers, replaces those that die, and ends them together."""
 
     def __init__(
-        self,
-        work: tuple[ServerOptions, ListenOptions, socket.socket, MakeApp, tuple[ModelFiles, ...]],
-        count: int,
+        self, work: tuple[ServerOptions, ListenOptions, socket.socket, MakeApp, tuple[ModelFiles, ...]], count: int
     ) -> None:
         self._work = work
         self._count = count

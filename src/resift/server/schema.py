@@ -48,9 +48,7 @@ def is_true(flag: Flag | None) -> bool:
 class RequestReader(Generic[S]):
     """Reads bodies of one type under the limits of a server."""
 
-    def __init__(
-        self, struct: type[S], limits: Limits, *, strict: bool = False, unique_keys: bool = False
-    ) -> None:
+    def __init__(self, struct: type[S], limits: Limits, *, strict: bool = False, unique_keys: bool = False) -> None:
         self.type: type[S] = limit_struct(struct, limits, strict)
         self._decoder: msgspec.json.Decoder[S] = msgspec.json.Decoder(self.type)
         self._unique_keys = unique_keys

@@ -38,7 +38,7 @@ from resift.rerankers.semantic_bm25 import SemanticBM25Reranker
 from resift.server.admission import count_pairs, count_windows
 from resift.server.endpoint import Outcome, Request, Response, encode_json, run_in_own_loop
 from resift.server.openapi import Operation
-from resift.server.ranking_answer import RankingAnswer, ranking_data
+from resift.server.rankings import RankingAnswer, ranking_data
 from resift.server.request_errors import RequestFailed
 from resift.server.schema import DocumentId, Fraction, Milliseconds, NonEmpty, NotBlank, RequestReader
 from resift.server.state import ServerState
@@ -187,23 +187,11 @@ def search_operations(server: ServerState, search: SearchService, ask: AskServic
         body = await request.read(ask_reader.read)
         return await request.cancel_on_disconnect(ask.answer(request, body))
 
+    search_summary = "Search the server's index, or documents of the request"
+    ask_summary = "Answer a question with sources, word for word, or report that nothing here answers it"
     return [
-        Operation(
-            "POST",
-            "/v1/search",
-            "Search the server's index, or documents of the request",
-            run_search,
-            requests=[search_reader.type],
-            answers=[RankingAnswer],
-        ),
-        Operation(
-            "POST",
-            "/v1/ask",
-            "Answer a question with sources, word for word, or report that nothing here answers it",
-            run_ask,
-            requests=[ask_reader.type],
-            answers=[AskAnswer],
-        ),
+        Operation("POST", "/v1/search", search_summary, run_search, [search_reader.type], [RankingAnswer]),
+        Operation("POST", "/v1/ask", ask_summary, run_ask, [ask_reader.type], [AskAnswer]),
     ]
 
 
@@ -221,10 +209,7 @@ class IndexSummary(Struct, kw_only=True):
 async def _summarize(store: SQLiteStore) -> IndexSummary:
     facts = await asyncio.to_thread(store.metadata)
     summary = IndexSummary(
-        name=store.name,
-        passages=facts.documents,
-        files=len(await store.sources()) or None,
-        embedder=facts.embedder,
+        name=store.name, passages=facts.documents, files=len(await store.sources()) or None, embedder=facts.embedder
     )
     if not facts.documents or facts.documents > MAX_LISTED_IDS:
         return summary
@@ -489,8 +474,7 @@ class AskService:
             return await self._ask_pack(request, body)
         if not self.search.has_index and body.documents is None:
             raise RequestFailed(
-                "not_found",
-                "Nothing to answer from: start with --pack PACK or --store FILE, or send documents",
+                "not_found", "Nothing to answer from: start with --pack PACK or --store FILE, or send documents"
             )
         question, notes = clean_question(body.question)
         k = body.k or DEFAULT_PASSAGES
@@ -535,9 +519,7 @@ class AskService:
             async with self._lock:
                 if self._agent is None:
                     self._agent = await asyncio.to_thread(self._open_agent)
-            answer = await self._agent.aquery(
-                body.question, deadline_s=deadline.timeout_s, explain=bool(body.explain)
-            )
+            answer = await self._agent.aquery(body.question, deadline_s=deadline.timeout_s, explain=bool(body.explain))
         return Response(answer)
 
     def _open_agent(self) -> KnowledgeGraphAgent:

@@ -1,39 +1,48 @@
-"""What every store on another engine shares: modes, over-fetching, ties, threads and error messages."""
+"""What every store on another engine shares: modes, over-fetching, ties, threads and error messages.
+
+`BackendStore` searches any table. `EngineStore` also creates and fills its table: ids, metadata keys and
+values reach an engine only as hashes or JSON text. Nothing in them can be read as syntax, and every engine
+filters by the same equality (`filters.canonical_text`).
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import hashlib
+import json
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import ClassVar, NamedTuple, TypeVar
+from functools import partial, wraps
+from typing import Any, ClassVar, Concatenate, NamedTuple, ParamSpec, TypeVar
 
-from resift._internal.arrays import Array
+from resift._internal.arrays import Array, Vector, np
 from resift._internal.environment import require_variable
-from resift.errors import ResiftError, StoreError
+from resift.errors import InputError, ResiftError, StoreError
+from resift.external.candidates import Candidate
 from resift.models.embedder import NO_EMBEDDER, EmbedderOptions, embedding_models
 from resift.models.registry import pin_advice
 from resift.protocols import Embedder
-from resift.stores.base import (
-    HYBRID_DEPTH,
-    Mode,
-    SearchHits,
-    Side,
-    Workers,
-    embed_texts,
-    fuse_views,
-    is_empty_search,
-)
-from resift.stores.filters import Condition, Test, list_conditions, parse_filter
-from resift.types import Hit, JsonMapping, JsonObject, Where
-from resift.validation import Options, check_text, option
+from resift.stores import base, filters
+from resift.stores.base import Mode, SearchHits, Side
+from resift.stores.filters import Condition, Pattern, Test, Value
+from resift.text import Analyzer
+from resift.types import Hit, JsonMapping, JsonObject, JsonValue, Metadata, Where, to_json
+from resift.validation import Options, check_choice, check_text, option
 
 T = TypeVar("T")
+P = ParamSpec("P")
+S = TypeVar("S", bound="BackendStore")
 
-_SIDES: tuple[Side, Side] = ("text", "vectors")
+TAGS_VERSION = "2"
+"""Version of the tags in a table; version 1 (Resift 0.2) has none for the items of lists."""
+_MAX_VALUE_LENGTH = 80
 _SCORE_TOLERANCE = 1e-5  # engines sum float32 in any order, so closer scores may be equal
+
+Document = JsonMapping
+"""A stored document: its id, text and metadata."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,13 +76,25 @@ class Row(NamedTuple):
     score: float | None = None
 
 
-class BackendStore:
+def in_thread(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """Run a blocking method of a store in one of the store's threads."""
+
+    @wraps(method)
+    async def run(store: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await store._work(partial(method, store, *args, **kwargs))
+
+    return run
+
+
+class BackendStore(base.HybridSearch):
     """The part of a store that does not depend on its engine.
 
     Subclasses fetch rows: the best by keywords, or the nearest by vectors. If an approximate index returns
     too few rows that pass the filter, the search is repeated without it.
     """
 
+    engine: ClassVar[str] = "Store"
+    """What messages call the store."""
     max_fetch: ClassVar[int] = sys.maxsize
     """Rows that are fetched at most to find k that pass the filter."""
     extra_rows: ClassVar[int] = 0
@@ -83,28 +104,14 @@ class BackendStore:
         self.name = check_text(name, "name")
         self.embedder = embedder
         self.mode: Mode = mode
-        self._workers = Workers(name, threads=threads)
+        self._workers = base.Workers(name, threads=threads)
 
-    async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
-        """Return at most k hits whose metadata passes `where`, best first."""
-        if self.mode != "hybrid":
-            side: Side = "text" if self.mode == "text" else "vectors"
-            return await self.search_side(side, query, k=k, where=where, source=self.name)
-        depth = max(k, HYBRID_DEPTH) if k else 0
-        sides = [
-            await self.search_side(side, query, k=depth, where=where, source=f"{self.name}.{side}")
-            for side in _SIDES
-        ]
-        return fuse_views(sides, k=k, source=self.name)
-
-    async def search_side(
-        self, side: Side, query: str, *, k: int, where: Where | None, source: str
-    ) -> list[Hit]:
+    async def search_side(self, side: Side, query: str, *, k: int, where: Where | None, source: str) -> list[Hit]:
         """Search by keywords or by vectors alone."""
-        if is_empty_search(query, k, where):
+        if base.is_empty_search(query, k, where):
             return []
         tests = self._filter_tests(where)
-        self._check_filter(list_conditions(tests))
+        self._check_filter(filters.list_conditions(tests))
         accepts_nothing = any(
             isinstance(test, Condition) and test.operator == "=" and not test.values for test in tests
         )
@@ -114,9 +121,16 @@ class BackendStore:
             return await self._search_text(query, tests, k, source)
         if self.embedder is None:
             return await self._collect(partial(self._fetch_by_query, query, tests), tests, k, source)
-        vector = (await embed_texts(self.embedder, [query], kind="query", store=self.name))[0]
+        vector = (await base.embed_texts(self.embedder, [query], kind="query", store=self.name))[0]
         self._check_dimension(len(vector))
-        return await self._search_vectors(vector, tests, k, source)
+        exact = not await self._has_vector_index()
+        fetch = partial(self._fetch_nearest, vector, tests)
+        hits = await self._collect(partial(fetch, exact=exact), tests, k, source)
+        if not exact and len(hits) < k:  # a filtered search of an approximate index may stop early
+            exact = True
+            hits = await self._collect(partial(fetch, exact=True), tests, k, source)
+        hits.approximate = hits.approximate or not exact
+        return hits
 
     async def close(self) -> None:
         """Release connections and threads; the next call opens new ones where the engine allows it."""
@@ -129,16 +143,6 @@ class BackendStore:
 
     async def _search_text(self, query: str, tests: Sequence[Test], k: int, source: str) -> list[Hit]:
         return await self._collect(partial(self._fetch_text, query, tests), tests, k, source)
-
-    async def _search_vectors(self, vector: Array, tests: Sequence[Test], k: int, source: str) -> list[Hit]:
-        exact = not await self._has_vector_index()
-        fetch = partial(self._fetch_nearest, vector, tests)
-        hits = await self._collect(partial(fetch, exact=exact), tests, k, source)
-        if not exact and len(hits) < k:  # a filtered search of an approximate index may stop early
-            exact = True
-            hits = await self._collect(partial(fetch, exact=True), tests, k, source)
-        hits.approximate = hits.approximate or not exact
-        return hits
 
     async def _collect(
         self, fetch: Callable[[int], Awaitable[list[Row]]], tests: Sequence[Test], k: int, source: str
@@ -171,8 +175,7 @@ class BackendStore:
         repeated = [id for id, count in Counter(hit.id for hit in hits).items() if count > 1]
         if repeated:
             raise StoreError(
-                f"Two rows of {self.name!r} have the id {repeated[0]!r}; name a unique column with id=, or "
-                "several.",
+                f"Two rows of {self.name!r} have the id {repeated[0]!r}; name a unique column with id=, or several.",
                 store=self.name,
             )
         if all(hit.score is None for hit in hits):
@@ -184,12 +187,19 @@ class BackendStore:
 
         When the caller gives up, at its deadline for instance, `interrupt` stops the engine.
         """
+        with self._explained():
+            try:
+                return await self._workers.run(job)
+            except asyncio.CancelledError:
+                if interrupt is not None:
+                    interrupt()
+                raise
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turn errors of the engine into StoreError."""
         try:
-            return await self._workers.run(job)
-        except asyncio.CancelledError:
-            if interrupt is not None:
-                interrupt()
-            raise
+            yield
         except ResiftError:
             raise
         except Exception as exc:
@@ -198,7 +208,7 @@ class BackendStore:
     # Implemented by engines
 
     def _filter_tests(self, where: Where | None) -> list[Test]:
-        return parse_filter(where)
+        return filters.parse_filter(where)
 
     def _check_filter(self, conditions: Sequence[Condition]) -> None:
         """Raise InputError for a condition on a column that does not exist."""
@@ -218,9 +228,7 @@ class BackendStore:
         """Return the best rows by keywords, best first; some may fail the tests."""
         raise NotImplementedError
 
-    async def _fetch_nearest(
-        self, vector: Array, tests: Sequence[Test], limit: int, *, exact: bool
-    ) -> list[Row]:
+    async def _fetch_nearest(self, vector: Array, tests: Sequence[Test], limit: int, *, exact: bool) -> list[Row]:
         """Return the nearest rows, best first; some may fail the tests."""
         raise NotImplementedError
 
@@ -236,7 +244,220 @@ class BackendStore:
 
     def _explain(self, exc: Exception) -> StoreError:
         """Return the error to raise for one of the engine's, whose message may quote documents."""
-        return StoreError(f"Store {self.name!r} failed: {type(exc).__name__}.", store=self.name)
+        return StoreError(f"{self.engine} {self.name!r} failed: {type(exc).__name__}.", store=self.name)
 
     def _disconnect(self) -> None:
         """Close connections that this store opened."""
+
+
+# Tables of our own
+
+
+class Record(NamedTuple):
+    """One document as an engine stores it; `document` is ASCII JSON of the whole document."""
+
+    key: str
+    document: str
+    tags: list[str]
+    terms: list[str]
+    vector: JsonValue
+
+    @classmethod
+    def from_hit(cls, hit: Hit, terms: list[str], vector: Array | None) -> Record:
+        """Return the record of a document, its index terms and its vector (None without an embedder)."""
+        # Encoded twice: first dates become text, then lone surrogates become escapes that any engine accepts.
+        plain = json.loads(to_json({"id": hit.id, "text": hit.text, "metadata": dict(hit.metadata)}))
+        return cls(hash_id(hit.id), json.dumps(plain), make_tags(hit.metadata), terms, vector)
+
+
+def hash_id(id: str) -> str:
+    """Return the key of a document in an engine."""
+    return hashlib.sha256(id.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def make_tags(metadata: Metadata) -> list[str]:
+    """Return one tag per value that can be filtered on; each item of a list has its own."""
+    return sorted({_make_tag(key, item) for key, value in metadata.items() for item in filters.filter_values(value)})
+
+
+def _make_tag(key: str, value: Value) -> str:
+    text = filters.canonical_text(value)
+    if len(text) > _MAX_VALUE_LENGTH:
+        text = "#" + hash_id(text)
+    return hashlib.sha256(json.dumps([key, text]).encode("ascii")).hexdigest()[:32]
+
+
+def tag_groups(tests: Iterable[Test]) -> list[list[str]]:
+    """Return the part of a filter that an engine tests: a row must have a tag of every group."""
+    groups: list[list[str]] = []
+    for test in tests:
+        if isinstance(test, Condition) and test.operator == "=":
+            plain = [value for value in test.values if not isinstance(value, Pattern)]
+            if len(plain) == len(test.values):
+                groups.append(sorted({_make_tag(test.key, value) for value in plain}))
+    return groups
+
+
+class EngineStore(BackendStore):
+    """A store whose table Resift creates and fills, on any engine."""
+
+    extra_rows = 32
+    indexes: ClassVar[tuple[str, ...]] = ("",)
+    """The kinds of vector index that `optimize` can build."""
+    stores_terms: ClassVar[bool] = True
+    """Whether the engine stores the terms of a text for keyword search."""
+    table_store: ClassVar[str] = ""
+    """The store for tables of other programs."""
+    needed_columns: ClassVar[tuple[str, ...]] = ()
+    """Columns that show that Resift created a table."""
+
+    def __init__(
+        self,
+        name: str,
+        embedder: Embedder | None,
+        mode: Mode | None,
+        *,
+        language: str | None = None,
+        exact: bool = False,
+        threads: int,
+        index: str = "",
+    ) -> None:
+        self.index = check_choice(index, self.indexes, f"index of {name}")
+        super().__init__(name, embedder, base.resolve_mode(mode, embedder, default="vector"), threads=threads)
+        self.exact = exact
+        self._language = language
+        self._embedder_name = "" if embedder is None else base.embedder_name(embedder)
+        Analyzer(language or "auto")  # raises InputError for an unknown language
+
+    async def add(self, documents: Iterable[Candidate]) -> int:
+        """Store the documents, replacing those with the same id; return the number of documents given."""
+        hits = base.read_documents(documents)
+        if not hits:
+            return 0
+        analyzer = await self._load_analyzer() if self.stores_terms else None
+        terms = [[] if analyzer is None else analyzer.terms(hit.text) for hit in hits]
+        vectors: Iterable[Array | None] = [None] * len(hits)
+        if self.embedder is not None:
+            texts = [hit.text for hit in hits]
+            vectors = await base.embed_texts(self.embedder, texts, kind="document", store=self.name)
+        await self._write([Record.from_hit(*parts) for parts in zip(hits, terms, vectors, strict=True)])
+        return len(hits)
+
+    async def delete(self, ids: Iterable[str | int]) -> int:
+        """Remove documents; return how many existed."""
+        return await self._delete([hash_id(id) for id in base.read_ids(ids)])
+
+    async def get(self, ids: Iterable[str | int]) -> list[Hit]:
+        """Return the documents in the order of the ids; unknown ids are skipped."""
+        distinct = base.read_ids(ids)
+        documents = await self._fetch_documents([hash_id(id) for id in distinct])
+        hits = [self._make_hit(Row(document), self.name) for document in documents]
+        return base.select_by_ids(distinct, {hit.id: hit for hit in hits})
+
+    async def get_vectors(self, ids: Iterable[str | int]) -> Mapping[str, Vector]:
+        """Return id -> unit vector of the documents that have one."""
+        if self.embedder is None:
+            return {}
+        by_key = {hash_id(id): id for id in base.read_ids(ids)}
+        return {by_key[key]: vector for key, vector in await self._fetch_vectors(list(by_key))}
+
+    vectors_of = base.deprecated_name("vectors_of", get_vectors)
+
+    async def _search_text(self, query: str, tests: Sequence[Test], k: int, source: str) -> list[Hit]:
+        terms = list(dict.fromkeys((await self._load_analyzer()).query_terms(query)))
+        if not terms:
+            return []
+        groups = await self._tag_groups(tests)
+        return await self._collect(lambda limit: self._fetch_matching(terms, groups, limit), tests, k, source)
+
+    async def _fetch_nearest(self, vector: Array, tests: Sequence[Test], limit: int, *, exact: bool) -> list[Row]:
+        found = await self._fetch_near(vector, await self._tag_groups(tests), limit, exact=exact)
+        # Engines sum float32 in their own order. Summing again in float64 makes scores independent of it.
+        wide = vector.astype(np.float64)
+        rows = [
+            Row(document, float(np.asarray(near, np.float32).astype(np.float64) @ wide)) for document, near in found
+        ]
+        return sorted(rows, key=lambda row: -(row.score or 0.0))
+
+    async def _tag_groups(self, tests: Sequence[Test]) -> list[list[str]]:
+        groups = tag_groups(tests)
+        return groups if groups and await self._tags_lists() else []
+
+    async def _has_vector_index(self) -> bool:
+        return not self.exact and await self._has_index()
+
+    def _passes(self, row: Row, tests: Sequence[Test]) -> bool:
+        return filters.passes_all(row.values["metadata"], tests)
+
+    def _make_hit(self, row: Row, source: str) -> Hit:
+        return Hit(row.values["id"], row.values["text"], row.score, source, row.values["metadata"])
+
+    async def _load_analyzer(self) -> Analyzer:
+        """Return the analyzer of the table's terms; for a new table, that of the chosen language."""
+        stored = await self._table_language()
+        if stored is None:
+            return Analyzer(self._language or "auto")
+        if self._language not in (None, stored):
+            raise InputError(
+                f"The table of {self.name!r} was made with language {stored!r}, not {self._language!r}. "
+                "Leave language out, or use another table."
+            )
+        return Analyzer(stored)
+
+    def _check_table(self, table: str, columns: Iterable[str], embedder: str | None = None) -> None:
+        """Raise StoreError for a table that Resift did not create, or with the vectors of another embedder."""
+        present = set(columns)
+        missing = [name for name in self.needed_columns if name not in present]
+        if missing:
+            raise StoreError(
+                f"{table!r} of store {self.name!r} was not created by Resift: it has no {', '.join(missing)}. Name "
+                f"another table, or search this one as it is with {self.table_store}.",
+                store=self.name,
+            )
+        if embedder not in (None, self._embedder_name):
+            current = self._embedder_name or "no embedder"
+            raise StoreError(
+                f"{self.name!r} has vectors of {embedder or 'no embedder'!r}, not of {current!r}; "
+                "their distances cannot be compared. Use that embedder, or another table.",
+                store=self.name,
+            )
+
+    # Implemented by engines
+
+    async def _write(self, records: Sequence[Record]) -> None:
+        """Create the table if needed, and add or replace these records."""
+        raise NotImplementedError
+
+    async def _delete(self, keys: list[str]) -> int:
+        """Delete the records with these keys; return how many existed."""
+        raise NotImplementedError
+
+    async def _fetch_documents(self, keys: list[str]) -> Iterable[Document]:
+        """Return the stored documents with these keys, in any order."""
+        raise NotImplementedError
+
+    async def _fetch_vectors(self, keys: list[str]) -> list[tuple[str, Vector]]:
+        """Return key and vector of the records that have one."""
+        raise NotImplementedError
+
+    async def _table_language(self) -> str | None:
+        """Return the language of the table's terms, or None if there is no table."""
+        return None
+
+    async def _tags_lists(self) -> bool:
+        """Return whether the tags include items of lists; tables of Resift 0.2 have none."""
+        raise NotImplementedError
+
+    async def _has_index(self) -> bool:
+        """Return whether an approximate index of the vectors exists."""
+        return False
+
+    async def _fetch_near(
+        self, query: Array, groups: list[list[str]], limit: int, *, exact: bool
+    ) -> Iterable[tuple[Document, Vector]]:
+        """Return document and vector of the nearest rows that have a tag of every group."""
+        raise NotImplementedError
+
+    async def _fetch_matching(self, terms: list[str], groups: list[list[str]], limit: int) -> list[Row]:
+        """Return the rows that contain any term and have a tag of every group, best first."""
+        raise NotImplementedError

@@ -8,8 +8,8 @@ import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import wraps
-from typing import Literal, NamedTuple, ParamSpec, Protocol, TypeVar
+from functools import partial, wraps
+from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar
 
 from resift._internal.arrays import Array, np
 from resift._internal.forking import after_fork
@@ -70,16 +70,14 @@ def read_documents(candidates: Candidates) -> list[Hit]:
         if isinstance(candidate, str):
             raise InputError(f"Document {number} is a bare string; pass a dict with id and text, or a Hit.")
         if not has_id(candidate):
-            raise InputError(
-                f"Document {number} has no id; give each document its own {' or '.join(ID_KEYS)}."
-            )
+            raise InputError(f"Document {number} has no id; give each document its own {' or '.join(ID_KEYS)}.")
     return read_hits(documents, flags={})
 
 
 def read_ids(ids: Iterable[str | int]) -> list[str]:
     """Return the distinct ids as strings. Integers are converted, as in `add`."""
     distinct: dict[str, None] = {}
-    for id in check_list(ids, "ids", "ids"):
+    for id in ids if type(ids) is list else check_list(ids, "ids", "ids"):
         if isinstance(id, bool) or not isinstance(id, (str, int)):
             raise InputError(f"ids contains a value of type {type(id).__name__}; ids are strings.")
         distinct[str(id)] = None
@@ -151,16 +149,33 @@ def resolve_mode(mode: Mode | None, embedder: Embedder | None, *, default: Mode)
 # Hybrid search
 
 
-class NamedStore(Protocol):
-    """A store with a name."""
+class HybridSearch:
+    """The part of a store that searches by its mode: by keywords, by vectors, or by both."""
 
     name: str
+    mode: Mode
+
+    async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
+        """Return at most k hits whose metadata passes `where`, best first."""
+        if self.mode != "hybrid":
+            side: Side = "text" if self.mode == "text" else "vectors"
+            return await self.search_side(side, query, k=k, where=where, source=self.name)
+        depth = max(k, HYBRID_DEPTH) if k else 0
+        views = await asyncio.gather(
+            self.search_side("text", query, k=depth, where=where, source=f"{self.name}.text"),
+            self.search_side("vectors", query, k=depth, where=where, source=f"{self.name}.vectors"),
+        )
+        return fuse_views(views, k=k, source=self.name)
+
+    async def search_side(self, side: Side, query: str, *, k: int, where: Where | None, source: str) -> list[Hit]:
+        """Search by keywords or by vectors alone."""
+        raise NotImplementedError
 
 
 class StoreView:
     """One side of a store as a store of its own: `docs.text` or `docs.vectors`."""
 
-    def __init__(self, store: NamedStore, side: Side, search: Callable[..., Awaitable[list[Hit]]]) -> None:
+    def __init__(self, store: Any, side: Side, search: Callable[..., Awaitable[list[Hit]]]) -> None:
         self.store = store
         self.kind = "doc" if side == "text" else "vector"
         self.name = f"{store.name}.{side}"
@@ -172,11 +187,11 @@ class StoreView:
 
 
 class LazyStoreView(StoreView):
-    """A view whose hits can load text and metadata on first use."""
+    """A view whose `search_lazy` returns hits that load text and metadata on first use."""
 
-    async def search_lazy(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
-        """Search, but decode the text and metadata of a hit on first use."""
-        return await self._search(query, k=k, where=where, source=self.name, lazy=True)
+    def __init__(self, store: Any, side: Side, search: Callable[..., Awaitable[list[Hit]]]) -> None:
+        super().__init__(store, side, search)
+        self.search_lazy = partial(search, where=None, source=self.name, lazy=True)
 
 
 def fuse_views(views: Sequence[Sequence[Hit]], *, k: int, source: str) -> list[Hit]:

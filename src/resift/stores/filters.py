@@ -218,9 +218,7 @@ def _parse_conditions(key: str, value: object) -> list[Condition]:
         if name in _COMPARISONS:
             limit = _check_value(key, operand)
             if isinstance(limit, bool):
-                raise InputError(
-                    f"where[{key!r}] compares {name} with {limit}; pass a number, a date or a string."
-                )
+                raise InputError(f"where[{key!r}] compares {name} with {limit}; pass a number, a date or a string.")
             conditions.append(Condition(key, name, (limit,)))
         else:
             values = tuple(_check_value(key, item) for item in _list_alternatives(operand))
@@ -292,8 +290,12 @@ def parse_shell_filter(tests: Iterable[str]) -> JsonObject:
     Repeating `=` for a key means either value. A shell has no types, so a value that looks like a number or
     a boolean matches both that and the text.
     """
+    expanded: list[str] = []
+    for test in tests:
+        several = None if _SHELL_TEST.fullmatch(test) else _SHELL_IN.fullmatch(test)
+        expanded += [test] if several is None else [f"{several[1]}={value}" for value in several[2].split(",")]
     where: JsonObject = {}
-    for test in _expand_in(tests):
+    for test in expanded:
         match = _SHELL_TEST.fullmatch(test)
         key, operator_, value = (part.strip() for part in match.groups()) if match else ("", "", "")
         # `price>`, `price<<3` and `topic==food` are typing errors; as text they would match nothing.
@@ -318,16 +320,6 @@ def parse_shell_filter(tests: Iterable[str]) -> JsonObject:
             raise InputError(f"{key} has = and another operator; use = alone.")
     parse_filter(where)
     return where
-
-
-def _expand_in(tests: Iterable[str]) -> Iterable[str]:
-    """Yield the tests, with "key in a,b" rewritten as key=a and key=b."""
-    for test in tests:
-        match = None if _SHELL_TEST.fullmatch(test) else _SHELL_IN.fullmatch(test)
-        if match is None:
-            yield test
-        else:
-            yield from (f"{match[1]}={value}" for value in match[2].split(","))
 
 
 def _parse_shell_value(value: str) -> JsonValue:

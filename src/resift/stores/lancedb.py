@@ -14,16 +14,24 @@ from resift._internal.arrays import Array, Vector
 from resift._internal.forking import after_fork, leak
 from resift.errors import StoreError, require
 from resift.protocols import Embedder
-from resift.stores.backend import BackendStore, Row, SearchOptions
+from resift.stores.backend import (
+    TAGS_VERSION,
+    BackendStore,
+    Document,
+    EngineStore,
+    Record,
+    Row,
+    SearchOptions,
+    in_thread,
+)
 from resift.stores.base import Mode, deprecated_name
-from resift.stores.engine_store import TAGS_VERSION, Document, EngineStore, Record
 from resift.types import JsonObject
 from resift.validation import Options, check_arguments, option
 
 if TYPE_CHECKING:
     from lancedb.table import Table
 
-_EMBEDDER, _LANGUAGE, _TAGS = b"resift.embedder", b"resift.language", b"resift.tags"
+_EMBEDDER, _LANGUAGE, _TAGS = "resift.embedder", "resift.language", "resift.tags"
 _TERMS, _VECTOR = "words", "vector"
 _BATCH = 500
 _THREADS = 4
@@ -42,6 +50,7 @@ class LanceDBFolderOptions(Options):
 class LanceDBBackend(BackendStore):
     """The connection to a LanceDB database, and vector search of one of its tables."""
 
+    engine = "LanceDB store"
     _connection: Any = None
     _table: Any = None
     _forked = False
@@ -85,13 +94,8 @@ class LanceDBBackend(BackendStore):
         with self._lock:
             self._connection = self._table = None
 
-    def _explain(self, exc: Exception) -> StoreError:
-        return StoreError(f"LanceDB store {self.name!r} failed: {type(exc).__name__}.", store=self.name)
 
-
-def search_vectors(
-    table: Any, query: Array, column: str, distance: str, select: Sequence[str], *, exact: bool
-) -> Any:
+def search_vectors(table: Any, query: Array, column: str, distance: str, select: Sequence[str], *, exact: bool) -> Any:
     """Return a vector search of a table, to which a filter and a limit can be added."""
     search = table.search(query, vector_column_name=column).distance_type(distance)
     search = search.select([*select, "_distance"])
@@ -116,6 +120,7 @@ class LanceDBVectorStore(LanceDBBackend, EngineStore):
     Options = LanceDBOptions
     indexes = ("hnsw", "ivf")
     table_store = "LanceDBTable"
+    needed_columns = ("key", "document", "tags")
 
     @check_arguments
     def __init__(
@@ -135,78 +140,67 @@ class LanceDBVectorStore(LanceDBBackend, EngineStore):
         self._table_name = table
         self._terms_changed = False
 
-    async def count(self) -> int:
+    @in_thread
+    def count(self) -> int:
         """Return the number of documents."""
+        table = self._open_table()
+        return 0 if table is None else int(table.count_rows())
 
-        def job() -> int:
-            table = self._open_table()
-            return 0 if table is None else int(table.count_rows())
-
-        return await self._work(job)
-
-    async def optimize(self) -> str:
+    @in_thread
+    def optimize(self) -> str:
         """Build or renew the vector index and compact the table's files; return a summary."""
-
-        def job() -> str:
-            with self._lock:
-                table = self._open_table()
-                if table is None:
-                    return "there is no table yet"
-                rows = int(table.count_rows())
-                done = "files compacted"
-                if self.embedder is not None and rows >= _MIN_INDEXED_ROWS:
-                    kinds = require("lancedb.index", extra="lancedb")
-                    kind = kinds.HnswSq if self.index == "hnsw" else kinds.IvfFlat
-                    config = kind(distance_type="dot", num_partitions=max(1, round(rows**0.5 / 4)))
-                    table.create_index(_VECTOR, config=config, replace=True)
-                    done = f"{self.index} index of {rows} vectors built, {done}"
-                self._index_terms(table)
-                table.optimize()
-                return done
-
-        return await self._work(job)
+        with self._lock:
+            table = self._open_table()
+            if table is None:
+                return "there is no table yet"
+            rows = int(table.count_rows())
+            done = "files compacted"
+            if self.embedder is not None and rows >= _MIN_INDEXED_ROWS:
+                kinds = require("lancedb.index", extra="lancedb")
+                kind = kinds.HnswSq if self.index == "hnsw" else kinds.IvfFlat
+                config = kind(distance_type="dot", num_partitions=max(1, round(rows**0.5 / 4)))
+                table.create_index(_VECTOR, config=config, replace=True)
+                done = f"{self.index} index of {rows} vectors built, {done}"
+            self._index_terms(table)
+            table.optimize()
+            return done
 
     optimise = deprecated_name("optimise", optimize)
 
     async def _exists(self) -> bool:
         return bool(await self.count())
 
-    async def _table_language(self) -> str | None:
-        def job() -> str | None:
-            table = self._open_table()
-            return None if table is None else _read_note(table, _LANGUAGE) or "none"
+    @in_thread
+    def _table_language(self) -> str | None:
+        table = self._open_table()
+        return None if table is None else _read_note(table, _LANGUAGE) or "none"
 
-        return await self._work(job)
+    @in_thread
+    def _tags_lists(self) -> bool:
+        return _read_note(self._open_table(), _TAGS) == TAGS_VERSION
 
-    async def _tags_lists(self) -> bool:
-        return await self._work(lambda: _read_note(self._open_table(), _TAGS) == TAGS_VERSION)
+    @in_thread
+    def _has_index(self) -> bool:
+        return self._open_table().index_stats(f"{_VECTOR}_idx") is not None
 
-    async def _has_index(self) -> bool:
-        return await self._work(lambda: self._open_table().index_stats(f"{_VECTOR}_idx") is not None)
-
-    async def _fetch_near(
+    @in_thread
+    def _fetch_near(
         self, query: Array, groups: list[list[str]], limit: int, *, exact: bool
     ) -> list[tuple[Document, Vector]]:
-        def job() -> list[tuple[Document, Vector]]:
-            # Dot, not cosine: vectors have unit length, and those of empty texts have none to divide by.
-            columns = ["document", _VECTOR]
-            search = search_vectors(self._open_table(), query, _VECTOR, "dot", columns, exact=exact)
-            rows = _apply_filter(search.limit(limit), groups).to_list()
-            return [(json.loads(row["document"]), row[_VECTOR]) for row in rows]
+        # Dot, not cosine: vectors have unit length, and those of empty texts have none to divide by.
+        search = search_vectors(self._open_table(), query, _VECTOR, "dot", ["document", _VECTOR], exact=exact)
+        rows = _apply_filter(search.limit(limit), groups).to_list()
+        return [(json.loads(row["document"]), row[_VECTOR]) for row in rows]
 
-        return await self._work(job)
-
-    async def _fetch_matching(self, terms: list[str], groups: list[list[str]], limit: int) -> list[Row]:
-        def job() -> list[Row]:
-            table = self._open_table()
-            with self._lock:
-                self._index_terms(table)
-            query = require("lancedb.query", extra="lancedb").MatchQuery(" ".join(terms), _TERMS)
-            search = table.search(query, query_type="fts").select(["document", "_score"]).limit(limit)
-            rows = _apply_filter(search, groups).to_list()
-            return [Row(json.loads(row["document"]), float(row["_score"])) for row in rows]
-
-        return await self._work(job)
+    @in_thread
+    def _fetch_matching(self, terms: list[str], groups: list[list[str]], limit: int) -> list[Row]:
+        table = self._open_table()
+        with self._lock:
+            self._index_terms(table)
+        query = require("lancedb.query", extra="lancedb").MatchQuery(" ".join(terms), _TERMS)
+        search = table.search(query, query_type="fts").select(["document", "_score"]).limit(limit)
+        rows = _apply_filter(search, groups).to_list()
+        return [Row(json.loads(row["document"]), float(row["_score"])) for row in rows]
 
     def _open_table(self) -> Any:
         """Return the table, or None if it does not exist."""
@@ -214,36 +208,12 @@ class LanceDBVectorStore(LanceDBBackend, EngineStore):
             connection = self._connect()
             if self._table is None and self._table_name in self._list_tables():
                 table = connection.open_table(self._table_name)
-                needed = ("key", "document", "tags")
-                self._check_table(self._table_name, table.schema.names, needed)
-                self._check_embedder(_read_note(table, _EMBEDDER))
+                self._check_table(self._table_name, table.schema.names, _read_note(table, _EMBEDDER))
                 self._table = table
             return self._table
 
-    async def _write(self, records: Sequence[Record]) -> None:
-        await self._work(lambda: self._upsert(records))
-
-    async def _delete(self, keys: list[str]) -> int:
-        def job() -> int:
-            with self._lock:
-                table = self._open_table()
-                if table is None:
-                    return 0
-                before = table.count_rows()
-                for start in range(0, len(keys), _BATCH):
-                    table.delete(f"key IN ({_quote(keys[start : start + _BATCH])})")
-                self._terms_changed = True
-                return int(before - table.count_rows())
-
-        return await self._work(job)
-
-    async def _fetch_documents(self, keys: list[str]) -> list[Document]:
-        return [json.loads(row["document"]) for row in await self._select(keys, ["document"])]
-
-    async def _fetch_vectors(self, keys: list[str]) -> list[tuple[str, Vector]]:
-        return [(row["key"], row[_VECTOR]) for row in await self._select(keys, ["key", _VECTOR])]
-
-    def _upsert(self, records: Sequence[Record]) -> None:
+    @in_thread
+    def _write(self, records: Sequence[Record]) -> None:
         arrow = require("pyarrow", extra="lancedb")
         with self._lock:
             table = self._open_table()
@@ -252,29 +222,45 @@ class LanceDBVectorStore(LanceDBBackend, EngineStore):
                 fields.append(("tags", arrow.list_(arrow.string())))
                 if records[0].vector is not None:
                     fields.append((_VECTOR, arrow.list_(arrow.float32(), len(records[0].vector))))
-                notes = {
-                    _EMBEDDER: self._embedder_name.encode(),
-                    _LANGUAGE: (self._language or "auto").encode(),
-                    _TAGS: TAGS_VERSION.encode(),
-                }
+                language = self._language or "auto"
+                notes = {_EMBEDDER: self._embedder_name, _LANGUAGE: language, _TAGS: TAGS_VERSION}
                 schema = arrow.schema(fields, metadata=notes)
                 self._table = table = self._connection.create_table(self._table_name, schema=schema)
-            columns = [_make_columns(record) for record in records]
+            columns = [
+                {"key": key, "document": document, _TERMS: " ".join(terms), "tags": tags, _VECTOR: vector}
+                for key, document, tags, terms, vector in records
+            ]
             rows = arrow.Table.from_pylist(columns, schema=table.schema)
             table.merge_insert("key").when_matched_update_all().when_not_matched_insert_all().execute(rows)
             self._terms_changed = True
 
-    async def _select(self, keys: Sequence[str], columns: list[str]) -> list[JsonObject]:
-        def job() -> list[JsonObject]:
+    @in_thread
+    def _delete(self, keys: list[str]) -> int:
+        with self._lock:
             table = self._open_table()
-            rows: list[JsonObject] = []
-            for start in range(0, 0 if table is None else len(keys), _BATCH):
-                batch = keys[start : start + _BATCH]
-                search = table.search().where(f"key IN ({_quote(batch)})").select(columns).limit(len(batch))
-                rows += search.to_list()
-            return rows
+            if table is None:
+                return 0
+            before = table.count_rows()
+            for start in range(0, len(keys), _BATCH):
+                table.delete(f"key IN ({_quote(keys[start : start + _BATCH])})")
+            self._terms_changed = True
+            return int(before - table.count_rows())
 
-        return await self._work(job)
+    async def _fetch_documents(self, keys: list[str]) -> list[Document]:
+        return [json.loads(row["document"]) for row in await self._select(keys, ["document"])]
+
+    async def _fetch_vectors(self, keys: list[str]) -> list[tuple[str, Vector]]:
+        return [(row["key"], row[_VECTOR]) for row in await self._select(keys, ["key", _VECTOR])]
+
+    @in_thread
+    def _select(self, keys: Sequence[str], columns: list[str]) -> list[JsonObject]:
+        table = self._open_table()
+        rows: list[JsonObject] = []
+        for start in range(0, 0 if table is None else len(keys), _BATCH):
+            batch = keys[start : start + _BATCH]
+            search = table.search().where(f"key IN ({_quote(batch)})").select(columns).limit(len(batch))
+            rows += search.to_list()
+        return rows
 
     def _index_terms(self, table: Table) -> None:
         """Bring the keyword index up to date; call with the lock held."""
@@ -291,18 +277,8 @@ class LanceDBVectorStore(LanceDBBackend, EngineStore):
         self._terms_changed = False
 
 
-def _make_columns(record: Record) -> JsonObject:
-    row = {
-        "key": record.key,
-        "document": record.document,
-        _TERMS: " ".join(record.terms),
-        "tags": record.tags,
-    }
-    return row if record.vector is None else {**row, _VECTOR: record.vector}
-
-
-def _read_note(table: Table, name: bytes) -> str:
-    return str((table.schema.metadata or {}).get(name, b"").decode())
+def _read_note(table: Table, name: str) -> str:
+    return str((table.schema.metadata or {}).get(name.encode(), b"").decode())
 
 
 def _apply_filter(search: Any, groups: Sequence[Sequence[str]]) -> Any:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from resift._internal.arrays import Array
@@ -11,30 +12,15 @@ from resift.errors import InputError
 from resift.external.candidates import Candidate
 from resift.protocols import Embedder
 from resift.ranking.context import sort_chunks
-from resift.stores.base import (
-    HYBRID_DEPTH,
-    Match,
-    Mode,
-    Side,
-    StoreView,
-    deprecated_name,
-    embed_texts,
-    fuse_views,
-    is_empty_search,
-    read_documents,
-    read_ids,
-    resolve_mode,
-    select_by_ids,
-    top_k,
-)
-from resift.stores.filters import explain_filter, parse_filter, passes_all
+from resift.stores import base, filters
+from resift.stores.base import Match, Mode, Side, StoreView
 from resift.text import Analyzer
 from resift.text.analysis import BM25, idf
 from resift.types import Hit, Where
 from resift.validation import check_text
 
 
-class MemoryStore:
+class MemoryStore(base.HybridSearch):
     """Documents in a dict: exact cosine in vector mode, BM25 in text mode, RRF(60) of both in hybrid mode.
 
     Without an embedder the mode is "text"; with one the default is "vector".
@@ -50,7 +36,7 @@ class MemoryStore:
     ) -> None:
         self.name = check_text(name, "name")
         self.embedder = embedder
-        self.mode: Mode = resolve_mode(mode, embedder, default="vector")
+        self.mode: Mode = base.resolve_mode(mode, embedder, default="vector")
         self._documents: dict[str, Hit] = {}
         self._vectors: dict[str, Array] = {}
         self._terms: dict[str, Counter[str]] = {}
@@ -71,10 +57,10 @@ class MemoryStore:
 
     async def add(self, documents: Iterable[Candidate]) -> int:
         """Store the documents, replacing those with the same id; return the number of documents given."""
-        hits = read_documents(documents)
+        hits = base.read_documents(documents)
         if self.embedder is not None and hits:
             texts = [hit.text for hit in hits]
-            rows = await embed_texts(self.embedder, texts, kind="document", store=self.name)
+            rows = await base.embed_texts(self.embedder, texts, kind="document", store=self.name)
             self._vectors.update(zip((hit.id for hit in hits), rows, strict=True))
         for hit in hits:
             self._documents[hit.id] = Hit(hit.id, hit.text, source=self.name, metadata=dict(hit.metadata))
@@ -85,7 +71,7 @@ class MemoryStore:
 
     async def delete(self, ids: Iterable[str]) -> int:
         """Remove documents; return how many existed."""
-        known = [id for id in read_ids(ids) if id in self._documents]
+        known = [id for id in base.read_ids(ids) if id in self._documents]
         for id in known:
             del self._documents[id], self._terms[id]
             self._vectors.pop(id, None)
@@ -93,13 +79,13 @@ class MemoryStore:
 
     async def get(self, ids: Iterable[str]) -> list[Hit]:
         """Return the documents in the order of the ids; unknown ids are skipped."""
-        return select_by_ids(read_ids(ids), self._documents)
+        return base.select_by_ids(base.read_ids(ids), self._documents)
 
     async def get_vectors(self, ids: Iterable[str]) -> Mapping[str, Array]:
         """Return id -> unit vector of the documents that have one."""
-        return {id: self._vectors[id] for id in read_ids(ids) if id in self._vectors}
+        return {id: self._vectors[id] for id in base.read_ids(ids) if id in self._vectors}
 
-    vectors_of = deprecated_name("vectors_of", get_vectors)
+    vectors_of = base.deprecated_name("vectors_of", get_vectors)
 
     async def get_chunks(self, hit: Hit, *, before: int, after: int) -> list[Hit]:
         """Return the chunks around a hit in the order of its document, with the hit."""
@@ -111,54 +97,47 @@ class MemoryStore:
 
     async def explain_filter(self, where: Where) -> dict[str, str]:
         """Return key -> note for each condition of a filter that no document passes."""
-        return explain_filter(where, [hit.metadata for hit in self._documents.values()])
+        return filters.explain_filter(where, [hit.metadata for hit in self._documents.values()])
 
-    async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
-        """Return at most k hits whose metadata passes `where`, best first."""
-        if self.mode == "text":
-            return await self.search_side("text", query, k=k, where=where, source=self.name)
-        if self.mode == "vector":
-            return await self.search_side("vectors", query, k=k, where=where, source=self.name)
-        depth = max(k, HYBRID_DEPTH) if k else 0
-        text = await self.text.search(query, k=depth, where=where)
-        vectors = await self.vectors.search(query, k=depth, where=where)
-        return fuse_views([text, vectors], k=k, source=self.name)
-
-    async def search_side(
-        self, side: Side, query: str, *, k: int, where: Where | None, source: str
-    ) -> list[Hit]:
+    async def search_side(self, side: Side, query: str, *, k: int, where: Where | None, source: str) -> list[Hit]:
         """Search by keywords or by vectors alone."""
-        if is_empty_search(query, k, where):
+        if base.is_empty_search(query, k, where):
             return []
-        scores = self._score_terms(query) if side == "text" else await self._score_vectors(query)
-        tests = parse_filter(where)
+        if side == "text":
+            words = self._analyzer.query_words(query, languages=self._languages)
+            found = zip(self._terms, score_terms(words, list(self._terms.values())), strict=True)
+            scores = {id: score for id, score in found if score}
+        else:
+            scores = await self._score_vectors(query)
+        tests = filters.parse_filter(where)
         matches = (
             Match(id, hit.text, score, hit.metadata)
             for id, score in scores.items()
-            if passes_all((hit := self._documents[id]).metadata, tests)
+            if filters.passes_all((hit := self._documents[id]).metadata, tests)
         )
-        return top_k(matches, k=k, source=source)
+        return base.top_k(matches, k=k, source=source)
 
     async def close(self) -> None:
         """Do nothing; all stores have this method."""
 
     async def _score_vectors(self, query: str) -> dict[str, float]:
         assert self.embedder is not None  # noqa: S101 - resolve_mode refuses vector mode without one
-        rows = await embed_texts(self.embedder, [query], kind="query", store=self.name)
+        rows = await base.embed_texts(self.embedder, [query], kind="query", store=self.name)
         # Float64 as in all stores: the order of a float32 sum must not decide between near-equal scores.
         vector = rows[0].astype("float64")
         return {id: float(self._vectors[id].astype("float64") @ vector) for id in self._documents}
 
-    def _score_terms(self, query: str) -> dict[str, float]:
-        lengths = {id: counts.total() for id, counts in self._terms.items()}
-        mean = sum(lengths.values()) / max(1, len(lengths)) or 1.0
-        model = BM25()
-        scores: dict[str, float] = {}
-        for word in self._analyzer.query_words(query, languages=self._languages):
-            counted = {id: sum(counts[term] for term in word) for id, counts in self._terms.items()}
-            containing = {id: count for id, count in counted.items() if count}
-            rarity = idf(len(self._terms), len(containing))
-            for id, count in containing.items():
-                weight = model.weight(count, lengths[id], idf=rarity, mean_length=mean)
-                scores[id] = scores.get(id, 0.0) + weight
-        return scores
+
+def score_terms(words: Iterable[Sequence[str]], documents: Sequence[Mapping[str, float]]) -> list[float]:
+    """Return the BM25 score of each document, which is term -> count, for words with their alternative terms."""
+    lengths = [math.fsum(counts.values()) for counts in documents]
+    mean = math.fsum(lengths) / max(1, len(lengths)) or 1.0
+    model = BM25()
+    scores = [0.0] * len(documents)
+    for word in words:
+        tf_by_document = [sum(counts.get(term, 0) for term in word) for counts in documents]
+        rarity = idf(len(documents), sum(tf > 0 for tf in tf_by_document))
+        for i, tf in enumerate(tf_by_document):
+            if tf:
+                scores[i] += model.weight(tf, lengths[i], idf=rarity, mean_length=mean)
+    return scores

@@ -6,17 +6,17 @@ import json
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from resift._internal.arrays import Array, Vector
 from resift._internal.forking import after_fork, leak
 from resift.errors import InputError, StoreError, require
 from resift.protocols import Embedder
-from resift.stores.backend import BackendStore, Row, SearchOptions
+from resift.stores.backend import TAGS_VERSION, BackendStore, Document, EngineStore, Record, Row, SearchOptions
 from resift.stores.base import Mode, deprecated_name
-from resift.stores.engine_store import TAGS_VERSION, Document, EngineStore, Record
 from resift.types import JsonObject, JsonValue
 from resift.validation import Options, check_arguments, check_number, option
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from psycopg_pool import ConnectionPool
 
 T = TypeVar("T")
+P = ParamSpec("P")
+S = TypeVar("S", bound="PostgresBackend")
 Fields = tuple[JsonValue, ...]
 
 _EMBEDDER, _LANGUAGE, _TAGS = "resift embedder: ", "resift language: ", "resift tags: "
@@ -41,10 +43,20 @@ class PostgresConnectionOptions(Options):
     """Where the server is, in a pipeline file."""
 
     dsn: str = option(
-        "Connection string; keep the password out of the file with ${PGPASSWORD}.",
-        kind="address",
-        variables=VARIABLES,
+        "Connection string; keep the password out of the file with ${PGPASSWORD}.", kind="address", variables=VARIABLES
     )
+
+
+def on_connection(
+    method: Callable[Concatenate[S, Connection, P], T],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """Run a method of a store in one of its threads, with a pooled connection as its first argument."""
+
+    @wraps(method)
+    async def run(store: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await store._job(lambda connection: method(store, connection, *args, **kwargs))
+
+    return run
 
 
 class PostgresBackend(BackendStore):
@@ -134,11 +146,7 @@ class PostgresBackend(BackendStore):
                 # A pool retries in the background until its timeout. A first connection fails at once.
                 self._psycopg.connect(**self._arguments).close()
                 self._pool = self._pools.ConnectionPool(
-                    kwargs=self._arguments,
-                    min_size=0,
-                    max_size=self._connections,
-                    timeout=self._timeout_s,
-                    open=True,
+                    kwargs=self._arguments, min_size=0, max_size=self._connections, timeout=self._timeout_s, open=True
                 )
             return self._pool
 
@@ -182,6 +190,7 @@ class PostgresStore(PostgresBackend, EngineStore):
     Options = PostgresOptions
     indexes = ("hnsw", "hnsw-half")
     table_store = "PostgresTable"
+    needed_columns = ("key", "document", "tags", "words")
 
     @check_arguments
     def __init__(
@@ -199,9 +208,7 @@ class PostgresStore(PostgresBackend, EngineStore):
         exact: bool = False,
     ) -> None:
         self._set_server(dsn, name, timeout_s=timeout_s, connections=connections)
-        super().__init__(
-            name, embedder, mode, language=language, exact=exact, threads=connections, index=index
-        )
+        super().__init__(name, embedder, mode, language=language, exact=exact, threads=connections, index=index)
         self._table_path = table.split(".")
         self._table = self._psycopg.sql.Identifier(*self._table_path)
         self._index_name = self._table_path[-1][:40] + "_resift_hnsw"
@@ -214,29 +221,26 @@ class PostgresStore(PostgresBackend, EngineStore):
 
     async def optimize(self) -> str:
         """Rebuild the HNSW index without locking out writers; return a summary."""
+        return await self._optimize()
 
-        def job(connection: Connection) -> str:
-            if not self._has_table(connection):
-                return "there is no table yet"
-            connection.execute("SET statement_timeout = 0")
-            try:
-                if self.embedder is not None:
-                    self._build_index(connection)
-                connection.execute(self._sql("VACUUM (ANALYZE) {table}"))
-            finally:
-                connection.execute("RESET statement_timeout")
-            done = "statistics renewed"
-            return done if self.embedder is None else f"{self.index} index built, {done}"
-
-        return await self._job(job)
+    @on_connection
+    def _optimize(self, connection: Connection) -> str:
+        if not self._has_table(connection):
+            return "there is no table yet"
+        connection.execute("SET statement_timeout = 0")
+        try:
+            if self.embedder is not None:
+                self._build_index(connection)
+            connection.execute(self._sql("VACUUM (ANALYZE) {table}"))
+        finally:
+            connection.execute("RESET statement_timeout")
+        done = "statistics renewed"
+        return done if self.embedder is None else f"{self.index} index built, {done}"
 
     optimise = deprecated_name("optimise", optimize)
 
     async def _exists(self) -> bool:
         return await self._job(self._has_table)
-
-    async def _write(self, records: Sequence[Record]) -> None:
-        await self._job(lambda connection: self._upsert(connection, records))
 
     async def _delete(self, keys: list[str]) -> int:
         statement = self._sql("DELETE FROM {table} WHERE key = ANY(%s) RETURNING key")
@@ -267,9 +271,12 @@ class PostgresStore(PostgresBackend, EngineStore):
         rows = await self._select(statement, [self._table.as_string(None), f"%{self._index_name}%"])
         return bool(rows and rows[0][0])
 
-    async def _fetch_near(
-        self, query: Array, groups: list[list[str]], limit: int, *, exact: bool
+    @on_connection
+    def _fetch_near(
+        self, connection: Connection, query: Array, groups: list[list[str]], limit: int, *, exact: bool
     ) -> list[tuple[Document, Vector]]:
+        if not self._has_table(connection):
+            return []
         use_vector = exact or self.index == "hnsw"
         column, kind = ("embedding", "vector") if use_vector else _half_column(len(query))
         # <#> is the negative inner product: the cosine of unit vectors, and defined for empty texts. An
@@ -283,13 +290,8 @@ class PostgresStore(PostgresBackend, EngineStore):
             ties=", key" if exact else "",
         )
         values = [*groups, format_vector(query), limit]
-
-        def job(connection: Connection) -> list[Fields]:
-            if not self._has_table(connection):
-                return []
-            return self._select_nearest(connection, statement, values, limit, exact=exact)
-
-        return [(json.loads(document), json.loads(vector)) for document, vector in await self._job(job)]
+        rows = self._select_nearest(connection, statement, values, limit, exact=exact)
+        return [(json.loads(document), json.loads(vector)) for document, vector in rows]
 
     async def _fetch_matching(self, terms: list[str], groups: list[list[str]], limit: int) -> list[Row]:
         statement = self._sql(
@@ -306,13 +308,9 @@ class PostgresStore(PostgresBackend, EngineStore):
         sql = self._psycopg.sql.SQL
         return sql(statement).format(table=self._table, **{name: sql(part) for name, part in parts.items()})
 
-    async def _select(self, statement: Any, values: Sequence[object]) -> list[Fields]:
-        def job(connection: Connection) -> list[Fields]:
-            if not self._has_table(connection):
-                return []
-            return connection.execute(statement, values).fetchall()
-
-        return await self._job(job)
+    @on_connection
+    def _select(self, connection: Connection, statement: Any, values: Sequence[object]) -> list[Fields]:
+        return connection.execute(statement, values).fetchall() if self._has_table(connection) else []
 
     def _has_table(self, connection: Connection) -> bool:
         """Return whether the table exists; raises StoreError if its vectors come from another embedder."""
@@ -321,8 +319,7 @@ class PostgresStore(PostgresBackend, EngineStore):
         name = self._table.as_string(connection)
         # From pg_class, because to_regclass alone may use a cache older than a lock we took.
         comment = connection.execute(
-            "SELECT obj_description(oid, 'pg_class') FROM pg_catalog.pg_class WHERE oid = to_regclass(%s)",
-            [name],
+            "SELECT obj_description(oid, 'pg_class') FROM pg_catalog.pg_class WHERE oid = to_regclass(%s)", [name]
         ).fetchone()
         if comment is None:
             return False
@@ -331,9 +328,7 @@ class PostgresStore(PostgresBackend, EngineStore):
             "AND attnum > 0 AND NOT attisdropped",
             [name],
         ).fetchall()
-        needed = ("key", "document", "tags", "words")
-        self._check_table(name, [column for (column,) in columns], needed)
-        self._check_embedder(_read_comment(comment[0] or "", _EMBEDDER))
+        self._check_table(name, [column for (column,) in columns], _read_comment(comment[0] or "", _EMBEDDER))
         self._comment = comment[0] or ""
         return True
 
@@ -351,11 +346,7 @@ class PostgresStore(PostgresBackend, EngineStore):
         )
         connection.execute(self._sql("CREATE INDEX ON {table} USING gin (words)"))
         connection.execute(self._sql("CREATE INDEX ON {table} USING gin (tags)"))
-        lines = (
-            _EMBEDDER + self._embedder_name,
-            _LANGUAGE + (self._language or "auto"),
-            _TAGS + TAGS_VERSION,
-        )
+        lines = (_EMBEDDER + self._embedder_name, _LANGUAGE + (self._language or "auto"), _TAGS + TAGS_VERSION)
         comment = self._psycopg.sql.Literal("\n".join(lines))
         connection.execute(self._psycopg.sql.SQL("COMMENT ON TABLE {} IS {}").format(self._table, comment))
 
@@ -365,9 +356,7 @@ class PostgresStore(PostgresBackend, EngineStore):
         if row is None:
             return
         if self.index == "hnsw" and row[0] > _MAX_DIMENSION:
-            raise InputError(
-                f"'hnsw' takes up to {_MAX_DIMENSION} dimensions, not {row[0]}; use 'hnsw-half'."
-            )
+            raise InputError(f"'hnsw' takes up to {_MAX_DIMENSION} dimensions, not {row[0]}; use 'hnsw-half'.")
         column = "embedding" if self.index == "hnsw" else _half_column(row[0])[0]
         operators = "vector_ip_ops" if self.index == "hnsw" else "halfvec_ip_ops"
         sql = self._psycopg.sql
@@ -379,7 +368,8 @@ class PostgresStore(PostgresBackend, EngineStore):
             )
         )
 
-    def _upsert(self, connection: Connection, records: Sequence[Record]) -> None:
+    @on_connection
+    def _write(self, connection: Connection, records: Sequence[Record]) -> None:
         if not self._has_table(connection):
             with connection.transaction():
                 # The second of two first writers waits here and then finds the table.
@@ -410,9 +400,7 @@ _FILTER = "AND tags && %s::text[] "
 def _half_column(dimension: int) -> tuple[str, str]:
     """Return the column expression and the type of half-precision vectors."""
     if dimension > _MAX_HALF_DIMENSION:
-        raise InputError(
-            f"'hnsw-half' takes up to {_MAX_HALF_DIMENSION} dimensions, not {dimension}; use exact=True."
-        )
+        raise InputError(f"'hnsw-half' takes up to {_MAX_HALF_DIMENSION} dimensions, not {dimension}; use exact=True.")
     return f"embedding::halfvec({dimension})", f"halfvec({dimension})"
 
 

@@ -18,9 +18,8 @@ from resift.errors import InputError, StoreError, require
 from resift.models.embedder import EmbedderOptions, embedding_models
 from resift.models.registry import pin_advice
 from resift.protocols import Embedder
-from resift.stores.backend import ApiKeyOptions, BackendStore
+from resift.stores.backend import TAGS_VERSION, ApiKeyOptions, BackendStore, Document, EngineStore, Record, in_thread
 from resift.stores.base import deprecated_name
-from resift.stores.engine_store import TAGS_VERSION, Document, EngineStore, Record
 from resift.types import JsonValue
 from resift.validation import check_arguments, check_number, option
 
@@ -41,16 +40,11 @@ _BUILD_TIMEOUT_S = 3600.0
 class QdrantClientOptions(ApiKeyOptions):
     """Where Qdrant is, in a pipeline file."""
 
-    url: str | None = option(
-        "Address of the server.", default=None, kind="address", variables=("QDRANT_URL",)
-    )
+    url: str | None = option("Address of the server.", default=None, kind="address", variables=("QDRANT_URL",))
     path: str | None = option("Folder of a local database, instead of `url`.", default=None, kind="path")
     exact: bool = option("Compare every vector, even if an index would be faster.", default=False)
     api_key_env: str | None = option(
-        "Environment variable with the server's API key.",
-        default=None,
-        kind="variable",
-        variables=("QDRANT_API_KEY",),
+        "Environment variable with the server's API key.", default=None, kind="variable", variables=("QDRANT_API_KEY",)
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
@@ -65,14 +59,7 @@ class QdrantBackend(BackendStore):
     collection: str
 
     def _set_client(
-        self,
-        name: str,
-        *,
-        url: str | None,
-        path: str | Path | None,
-        client: Any,
-        api_key: str | None,
-        timeout_s: float,
+        self, name: str, *, url: str | None, path: str | Path | None, client: Any, api_key: str | None, timeout_s: float
     ) -> int:
         """Open the client and return the number of threads that may use it."""
         if sum(location is not None for location in (url, path, client)) != 1:
@@ -174,6 +161,7 @@ class QdrantVectorStore(QdrantBackend, EngineStore):
     kind = "vector"
     stores_terms = False
     table_store = "QdrantCollection"
+    needed_columns = ("id", "text", "metadata", "tags")
 
     @check_arguments
     def __init__(
@@ -189,115 +177,41 @@ class QdrantVectorStore(QdrantBackend, EngineStore):
         timeout_s: float = 10.0,
         exact: bool = False,
     ) -> None:
-        threads = self._set_client(
-            name, url=url, path=path, client=client, api_key=api_key, timeout_s=timeout_s
-        )
+        threads = self._set_client(name, url=url, path=path, client=client, api_key=api_key, timeout_s=timeout_s)
         self.single_writer = self._is_local
         super().__init__(name=name, embedder=embedder, mode="vector", exact=exact, threads=threads)
         self.collection = collection
         self._all_lists_tagged = self._is_checked = False
 
-    async def count(self) -> int:
+    @in_thread
+    def count(self) -> int:
         """Return the number of documents."""
+        return int(self._client.count(self.collection, exact=True).count) if self._has_collection() else 0
 
-        def job() -> int:
-            return int(self._client.count(self.collection, exact=True).count) if self._has_collection() else 0
-
-        return await self._work(job)
-
-    async def optimize(self) -> str:
+    @in_thread
+    def optimize(self) -> str:
         """Have the server index all vectors and wait for it; return a summary."""
-
-        def job() -> str:
-            if not self._has_collection():
-                return "there is no collection yet"
-            if self._is_local:
-                return "nothing to do: without a server every vector is compared"
-            config = self._models.OptimizersConfigDiff(indexing_threshold=1)
-            self._client.update_collection(self.collection, optimizers_config=config)
-            give_up_at = time.monotonic() + _BUILD_TIMEOUT_S
-            while str(self._client.get_collection(self.collection).status.value) != "green":
-                if time.monotonic() > give_up_at:
-                    raise StoreError(
-                        f"Qdrant did not finish its index in {_BUILD_TIMEOUT_S:.0f} s.", store=self.name
-                    )
-                time.sleep(0.2)
-            return "hnsw index built"
-
-        return await self._work(job)
+        if not self._has_collection():
+            return "there is no collection yet"
+        if self._is_local:
+            return "nothing to do: without a server every vector is compared"
+        config = self._models.OptimizersConfigDiff(indexing_threshold=1)
+        self._client.update_collection(self.collection, optimizers_config=config)
+        give_up_at = time.monotonic() + _BUILD_TIMEOUT_S
+        while str(self._client.get_collection(self.collection).status.value) != "green":
+            if time.monotonic() > give_up_at:
+                raise StoreError(f"Qdrant did not finish its index in {_BUILD_TIMEOUT_S:.0f} s.", store=self.name)
+            time.sleep(0.2)
+        return "hnsw index built"
 
     optimise = deprecated_name("optimise", optimize)
 
-    async def _exists(self) -> bool:
-        return await self._work(self._has_collection)
+    @in_thread
+    def _exists(self) -> bool:
+        return self._has_collection()
 
-    async def _write(self, records: Sequence[Record]) -> None:
-        await self._work(lambda: self._upsert(records))
-
-    async def _delete(self, keys: list[str]) -> int:
-        def job() -> int:
-            existing = [point.id for point in self._retrieve(keys, payload=False)]
-            if existing:
-                selector = self._models.PointIdsList(points=existing)
-                self._client.delete(self.collection, points_selector=selector, wait=True)
-            return len(existing)
-
-        return await self._work(job)
-
-    async def _fetch_documents(self, keys: list[str]) -> list[Document]:
-        points = await self._work(lambda: self._retrieve(keys, payload=True))
-        return [point.payload or {} for point in points]
-
-    async def _fetch_vectors(self, keys: list[str]) -> list[tuple[str, Vector]]:
-        by_point = {make_point_id(key): key for key in keys}
-        points = await self._work(lambda: self._retrieve(keys, payload=False, vectors=True))
-        return [(by_point[str(point.id)], point.vector) for point in points]  # type: ignore[misc]
-
-    async def _tags_lists(self) -> bool:
-        def job() -> bool:
-            models = self._models
-            current = models.FieldCondition(key="tags_version", match=models.MatchValue(value=TAGS_VERSION))
-            outdated = models.Filter(must_not=[current])
-            points, _ = self._client.scroll(
-                self.collection, scroll_filter=outdated, limit=1, with_payload=False, with_vectors=False
-            )
-            return not points
-
-        self._all_lists_tagged = self._all_lists_tagged or await self._work(job)
-        return self._all_lists_tagged
-
-    async def _has_index(self) -> bool:
-        if self._is_local:
-            return False
-        return await self._work(
-            lambda: bool(self._client.get_collection(self.collection).indexed_vectors_count)
-        )
-
-    async def _fetch_near(
-        self, query: Array, groups: list[list[str]], limit: int, *, exact: bool
-    ) -> list[tuple[Document, JsonValue]]:
-        models = self._models
-        must = [models.FieldCondition(key="tags", match=models.MatchAny(any=list(group))) for group in groups]
-        filter = models.Filter(must=must) if must else None
-
-        def job() -> list[tuple[Document, JsonValue]]:
-            points = self._query(query, filter, limit, exact=exact, with_vectors=True)
-            return [(point.payload or {}, point.vector) for point in points]
-
-        return await self._work(job)
-
-    def _has_collection(self) -> bool:
-        if not self._client.collection_exists(self.collection):
-            return False
-        if not self._is_checked:
-            points, _ = self._client.scroll(self.collection, limit=1, with_payload=True, with_vectors=False)
-            for point in points:
-                needed = ("id", "text", "metadata", "tags")
-                self._check_table(self.collection, point.payload or (), needed)
-            self._is_checked = bool(points)
-        return True
-
-    def _upsert(self, records: Sequence[Record]) -> None:
+    @in_thread
+    def _write(self, records: Sequence[Record]) -> None:
         models = self._models
         if not self._has_collection():
             # Dot, not cosine: vectors have unit length, and Qdrant would change those of empty texts.
@@ -311,15 +225,64 @@ class QdrantVectorStore(QdrantBackend, EngineStore):
                 models.PointStruct(
                     id=make_point_id(record.key),
                     vector=[float(value) for value in record.vector],
-                    payload={
-                        **json.loads(record.document),
-                        "tags": record.tags,
-                        "tags_version": TAGS_VERSION,
-                    },
+                    payload={**json.loads(record.document), "tags": record.tags, "tags_version": TAGS_VERSION},
                 )
                 for record in records[start : start + _BATCH]
             ]
             self._client.upsert(self.collection, points=points, wait=True)
+
+    @in_thread
+    def _delete(self, keys: list[str]) -> int:
+        existing = [point.id for point in self._retrieve(keys, payload=False)]
+        if existing:
+            selector = self._models.PointIdsList(points=existing)
+            self._client.delete(self.collection, points_selector=selector, wait=True)
+        return len(existing)
+
+    @in_thread
+    def _fetch_documents(self, keys: list[str]) -> list[Document]:
+        return [point.payload or {} for point in self._retrieve(keys, payload=True)]
+
+    @in_thread
+    def _fetch_vectors(self, keys: list[str]) -> list[tuple[str, Vector]]:
+        by_point = {make_point_id(key): key for key in keys}
+        points = self._retrieve(keys, payload=False, vectors=True)
+        return [(by_point[str(point.id)], point.vector) for point in points]  # type: ignore[misc]
+
+    @in_thread
+    def _tags_lists(self) -> bool:
+        if not self._all_lists_tagged:
+            models = self._models
+            current = models.FieldCondition(key="tags_version", match=models.MatchValue(value=TAGS_VERSION))
+            outdated = models.Filter(must_not=[current])
+            points, _ = self._client.scroll(
+                self.collection, scroll_filter=outdated, limit=1, with_payload=False, with_vectors=False
+            )
+            self._all_lists_tagged = not points
+        return self._all_lists_tagged
+
+    @in_thread
+    def _has_index(self) -> bool:
+        return not self._is_local and bool(self._client.get_collection(self.collection).indexed_vectors_count)
+
+    @in_thread
+    def _fetch_near(
+        self, query: Array, groups: list[list[str]], limit: int, *, exact: bool
+    ) -> list[tuple[Document, JsonValue]]:
+        models = self._models
+        must = [models.FieldCondition(key="tags", match=models.MatchAny(any=list(group))) for group in groups]
+        points = self._query(query, models.Filter(must=must) if must else None, limit, exact=exact, with_vectors=True)
+        return [(point.payload or {}, point.vector) for point in points]
+
+    def _has_collection(self) -> bool:
+        if not self._client.collection_exists(self.collection):
+            return False
+        if not self._is_checked:
+            points, _ = self._client.scroll(self.collection, limit=1, with_payload=True, with_vectors=False)
+            for point in points:
+                self._check_table(self.collection, point.payload or ())
+            self._is_checked = bool(points)
+        return True
 
     def _retrieve(self, keys: Sequence[str], *, payload: bool, vectors: bool = False) -> list[Point]:
         if not keys or not self._has_collection():

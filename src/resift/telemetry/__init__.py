@@ -101,9 +101,7 @@ def _create_metrics(registry: CollectorRegistry) -> _Metrics:
     from prometheus_client import Counter, Gauge, Histogram
 
     return _Metrics(
-        events=Counter(
-            "resift_events", "Events by name.", ["event", "provider", "reason"], registry=registry
-        ),
+        events=Counter("resift_events", "Events by name.", ["event", "provider", "reason"], registry=registry),
         duration=Histogram(
             "resift_duration_seconds",
             "Time of the work behind an event.",
@@ -112,14 +110,9 @@ def _create_metrics(registry: CollectorRegistry) -> _Metrics:
             registry=registry,
         ),
         breaker=Gauge(
-            "resift_circuit_breaker_state",
-            "Last state: 0 closed, 1 half-open, 2 open.",
-            ["breaker"],
-            registry=registry,
+            "resift_circuit_breaker_state", "Last state: 0 closed, 1 half-open, 2 open.", ["breaker"], registry=registry
         ),
-        cache=Counter(
-            "resift_score_cache_lookups", "Scores looked up.", ["provider", "result"], registry=registry
-        ),
+        cache=Counter("resift_score_cache_lookups", "Scores looked up.", ["provider", "result"], registry=registry),
         degraded=Counter("resift_degraded", "Degraded rankings.", ["provider"], registry=registry),
     )
 

@@ -28,12 +28,7 @@ class FakeStore:
     """A store that finds documents by shared words. `fails` makes it raise, `hangs` makes it never return."""
 
     def __init__(
-        self,
-        documents: Sequence[Candidate] = (),
-        *,
-        name: str = "fake",
-        fails: bool = False,
-        hangs: bool = False,
+        self, documents: Sequence[Candidate] = (), *, name: str = "fake", fails: bool = False, hangs: bool = False
     ) -> None:
         self.name = name
         self.queries: list[str] = []
@@ -148,9 +143,7 @@ def sample_lists() -> list[list[Hit]]:
     return [lexical, dense]
 
 
-def check_reranker(
-    reranker: Reranker, lists: Sequence[Sequence[Hit]] | None = None, *, query: str = QUERY
-) -> None:
+def check_reranker(reranker: Reranker, lists: Sequence[Sequence[Hit]] | None = None, *, query: str = QUERY) -> None:
     """Check that a reranker returns at most k hits of its input, unchanged and in a repeatable order."""
     per_store = [list(hits) for hits in (sample_lists() if lists is None else lists)]
     copy = [list(hits) for hits in per_store]
@@ -209,9 +202,7 @@ def _check_description(scorer: Scorer, query: str, hits: Sequence[Hit], scores: 
     for hit, in_list in zip(hits, scores.values, strict=True):
         [alone] = _run(scorer.score(query, [hit], deadline=Deadline.never())).values
         # Rounding in a batch may differ from that of a single text.
-        same = alone is in_list or (
-            alone is not None and in_list is not None and abs(alone - in_list) <= 1e-3
-        )
+        same = alone is in_list or (alone is not None and in_list is not None and abs(alone - in_list) <= 1e-3)
         _expect(same, f"a pointwise scorer gave {in_list} in a list and {alone} alone")
 
 

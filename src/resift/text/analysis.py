@@ -61,7 +61,9 @@ class Terms(dict[str, str]):
     def __init__(self, language: str) -> None:
         super().__init__()
         self._folds_first = language == "english"
-        self._stemmer = _stemmer(language)
+        self._stemmer: _Stemmer | None = None
+        if language in stemmed_languages():
+            self._stemmer = _snowball().Stemmer(_ALGORITHMS.get(language, language), 0)
         self._lock = ForkSafeLock()
 
     def __missing__(self, word: str) -> str:
@@ -120,12 +122,6 @@ def stemmed_languages() -> frozenset[str]:
     return frozenset(_snowball().algorithms()) - {"porter", "dutch_porter"}
 
 
-@cache
-def stemmer_version() -> str:
-    """Return the version of the stems, which Snowball changes in minor releases but not in patches."""
-    return ".".join(_snowball().version().split(".")[:2])
-
-
 def check_language(language: str) -> None:
     """Raise InputError for a language that is not "auto", "none" or one of Snowball's."""
     if language in ("auto", "none"):
@@ -138,13 +134,6 @@ def check_language(language: str) -> None:
         hint = f"Did you mean {close[0]!r}? " if close else ""
         names = ", ".join(sorted(known))
         raise InputError(f"Unknown language {language!r}. {hint}Known: auto, none, {names}.")
-
-
-def _stemmer(language: str) -> _Stemmer | None:
-    if language not in stemmed_languages():
-        return None
-    stemmer: _Stemmer = _snowball().Stemmer(_ALGORITHMS.get(language, language), 0)
-    return stemmer
 
 
 def _snowball() -> ModuleType:
@@ -202,8 +191,10 @@ class Analyzer:
     @property
     def version(self) -> str:
         """The version of the terms, which an index saves to detect changes."""
-        stems = "" if self.language == "none" else f" snowball {stemmer_version()}"
-        return f"{_FORMAT} {self.language}{stems}"
+        if self.language == "none":
+            return f"{_FORMAT} none"
+        # Snowball changes stems in minor releases but not in patches.
+        return f"{_FORMAT} {self.language} snowball {'.'.join(_snowball().version().split('.')[:2])}"
 
     def terms(self, text: str) -> list[str]:
         """Return the index terms of a text in order."""
@@ -212,7 +203,9 @@ class Analyzer:
     def analyze(self, text: str) -> Analysis:
         """Return the index terms of a text and the languages by which they were stemmed."""
         if text.isascii():
-            return self._ascii(text)
+            cut = ascii_pieces(text)
+            language = self._languages(cut).get("latin", "none")
+            return Analysis(list(map(terms_in(language).__getitem__, cut)), frozenset([language] if cut else []))
         cut = pieces(text)
         chosen = terms_by_script(tuple(self._languages(cut).items()))
         languages = frozenset(chosen.language_of(letter) for letter in {piece[0] for piece in cut})
@@ -240,25 +233,24 @@ class Analyzer:
         A ranking should count the terms of one word as one term: the sum of their occurrences, and the
         documents with any of them. Otherwise a stem of a rare language looks like a rare word.
         """
-        cut = pieces(text)
+        is_ascii = text.isascii()  # then every piece is a word in Latin letters
+        cut = ascii_pieces(text) if is_ascii else pieces(text)
         indexed = tuple(sorted(set(languages)))
         named = () if self.language in ("auto", "none") else (self.language,)
         detected = detect(cut, named or indexed)
         by_script = {**SCRIPT_DEFAULTS, **{script: result.language for script, result in detected.items()}}
-        content_words = [piece for piece in cut if piece not in stop_words(by_script[script_of(piece)])]
+        scripts = ["latin"] * len(cut) if is_ascii else [script_of(piece) for piece in cut]
+        words = list(zip(cut, scripts, strict=True))
+        content_words = [(piece, script) for piece, script in words if piece not in stop_words(by_script[script])]
+        stems_by_script = {script: self._query_languages(script, detected, indexed) for script in set(scripts)}
         query_words: list[tuple[str, ...]] = []
-        for piece in content_words or cut:
-            if is_unspaced(piece):
+        for piece, script in content_words or words:
+            if not is_ascii and is_unspaced(piece):
                 query_words += [(pair,) for pair in pairs(piece)]
             else:
-                stems = self._query_languages(script_of(piece), detected, indexed)
+                stems = stems_by_script[script]
                 query_words.append(tuple(dict.fromkeys(terms_in(name)[piece] for name in stems)))
         return query_words
-
-    def _ascii(self, text: str) -> Analysis:
-        cut = ascii_pieces(text)
-        language = self._languages(cut).get("latin", "none")
-        return Analysis(list(map(terms_in(language).__getitem__, cut)), frozenset([language] if cut else []))
 
     def _languages(self, cut: list[str]) -> dict[str, str]:
         """Return script -> language for the words of a text."""
@@ -266,9 +258,7 @@ class Analyzer:
             return {**SCRIPT_DEFAULTS, **{script: result.language for script, result in detect(cut).items()}}
         return {} if self.language == "none" else {script_of_language(self.language): self.language}
 
-    def _query_languages(
-        self, script: str, detected: dict[str, Detected], indexed: tuple[str, ...]
-    ) -> list[str]:
+    def _query_languages(self, script: str, detected: dict[str, Detected], indexed: tuple[str, ...]) -> list[str]:
         """Return the languages by which the query's words of this script are stemmed."""
         if self.language != "auto":
             return [self._languages([]).get(script, "none")]

@@ -6,7 +6,7 @@ import re
 import tomllib
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cache, lru_cache
 from importlib import resources
 from typing import NamedTuple
@@ -64,8 +64,10 @@ def _script_of_letter(letter: str) -> str:
     return _BLOCKS[bisect_right(_STARTS, ord(letter)) - 1][1]
 
 
-def script_shares(texts: Iterable[str]) -> dict[str, float]:
+def script_shares(texts: Sequence[str]) -> dict[str, float]:
     """Return the share of letters per script in the beginnings of texts."""
+    if all(map(str.isascii, texts)):  # usually: one script, and nothing to count
+        return {LATIN: 1.0} if any(map(str.strip, texts)) else {}
     counts: Counter[str] = Counter()
     for text in texts:
         if text.isascii():
@@ -76,7 +78,8 @@ def script_shares(texts: Iterable[str]) -> dict[str, float]:
     return {script: count / total for script, count in sorted(counts.items()) if count}
 
 
-def scripts_of_languages(codes: Iterable[str]) -> set[str]:
+@lru_cache(maxsize=64)
+def scripts_of_languages(codes: tuple[str, ...]) -> set[str]:
     """Return the scripts of languages by their codes, such as "ja"."""
     return set().union(*(_LANGUAGE_SCRIPTS.get(code, (LATIN,)) for code in codes))
 
@@ -134,15 +137,11 @@ def detect(words: Collection[str], among: Collection[str] = ()) -> dict[str, Det
     detected = {}
     for script, languages in function_words().items():
         allowed = [
-            name
-            for name in languages
-            if name in spelled and hits[name] >= needed and (not among or name in among)
+            name for name in languages if name in spelled and hits[name] >= needed and (not among or name in among)
         ]
         if allowed:
             # Ties go to the default of the script, then to the larger languages.
-            order = sorted(
-                allowed, key=lambda name: (-round(scores[name], 9), name != SCRIPT_DEFAULTS[script])
-            )
+            order = sorted(allowed, key=lambda name: (-round(scores[name], 9), name != SCRIPT_DEFAULTS[script]))
             detected[script] = Detected(order[0], hits[order[0]] >= 2)
     return detected
 
@@ -171,27 +170,12 @@ _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff
 _HANGUL = re.compile("[\u1100-\u11ff\u3130-\u318f\uac00-\ud7af]")
 
 
-class _Group(NamedTuple):
-    """Words of one kind of script, and their number for the share."""
-
-    words: list[str]
-    weight: float
-    can_be_spelled: bool = True  # False if one piece per character is normal
-
-
 def is_supported(text: str, encode: Encode, *, unknown: int | None = None) -> bool:
     """Whether a tokenizer was trained on the language of a text; `unknown` is the id of its unknown piece."""
-    groups = _group_words(text[:_SAMPLE_CHARS])
-    total = sum(group.weight for group in groups)
-    unsupported = sum(group.weight for group in groups if _is_unsupported(group, encode, unknown))
-    return total == 0 or unsupported < _MAX_UNSUPPORTED * total
-
-
-def _group_words(text: str) -> list[_Group]:
     spaced: list[str] = []
     ideographs: list[str] = []
     runs: list[str] = []
-    for piece in pieces(text):
+    for piece in pieces(text[:_SAMPLE_CHARS]):
         if any(map(str.isdecimal, piece)):
             continue  # numbers belong to no language
         if not is_unspaced(piece) or _HANGUL.match(piece):
@@ -199,25 +183,32 @@ def _group_words(text: str) -> list[_Group]:
             continue
         ideographs += _HAN.findall(piece)
         runs += [run for run in _HAN.split(piece) if run]
-    return [
-        _Group(spaced, len(spaced)),
-        # Models trained on Chinese use one piece per ideograph, too.
-        _Group(ideographs, sum(map(len, ideographs)) / 2, can_be_spelled=False),
-        _Group(runs, sum(map(len, runs)) / _CHARS_PER_WORD),
+    # About how many words each group has.
+    groups = [
+        (spaced, float(len(spaced))),
+        (ideographs, sum(map(len, ideographs)) / 2),
+        (runs, sum(map(len, runs)) / _CHARS_PER_WORD),
     ]
+    # Models trained on Chinese use one piece per ideograph, too.
+    unsupported = [
+        count
+        for group, count in groups
+        if _is_unsupported(group, count, encode, unknown, spells=group is not ideographs)
+    ]
+    total = sum(count for _, count in groups)
+    return total == 0 or sum(unsupported) < _MAX_UNSUPPORTED * total
 
 
-def _is_unsupported(group: _Group, encode: Encode, unknown: int | None) -> bool:
-    if not group.words:
+def _is_unsupported(words: list[str], count: float, encode: Encode, unknown: int | None, *, spells: bool) -> bool:
+    """Whether many pieces of these words are unknown, or, if `spells`, single letters."""
+    if not words:
         return False
-    ids = list(encode(" ".join(group.words)))
-    if not ids:
-        return True
-    if unknown is not None and ids.count(unknown) > _MAX_UNKNOWN * len(ids):
+    ids = list(encode(" ".join(words)))
+    if not ids or (unknown is not None and ids.count(unknown) > _MAX_UNKNOWN * len(ids)):
         return True
     # Many tokenizers drop combining marks.
-    letters = sum(not category(char).startswith("M") for word in group.words for char in word)
-    return group.can_be_spelled and any(
-        len(ids) > pieces_per_word * group.weight and letters < letters_per_piece * len(ids)
+    letters = sum(not category(char).startswith("M") for word in words for char in word)
+    return spells and any(
+        len(ids) > pieces_per_word * count and letters < letters_per_piece * len(ids)
         for pieces_per_word, letters_per_piece in _SPELLED_OUT
     )

@@ -36,14 +36,10 @@ _MARKS = (
 _PIECE = re.compile(rf"[{_UNSPACED}]+|(?:[^\W_{_UNSPACED}]|[{_MARKS}])+")
 _UNSPACED_CHARACTER = re.compile(rf"[{_UNSPACED}]")
 # Han and Hangul: a single character is often a word (水, 물).
-_WORD_CHARACTER = re.compile(
-    "[\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]"
-)
+_WORD_CHARACTER = re.compile("[\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]")
 
 # Lowercase letters, digits, and a space for everything else: three times faster than a regex.
-_ASCII_FOLD = bytes(
-    ord(chr(byte).lower()) if byte < 128 and chr(byte).isalnum() else ord(" ") for byte in range(256)
-)
+_ASCII_FOLD = bytes(ord(chr(byte).lower()) if byte < 128 and chr(byte).isalnum() else ord(" ") for byte in range(256))
 # Soft hyphens and joiners inside words are invisible.
 _INVISIBLE = {0x00AD: None, 0x200D: None, 0x2060: None, 0xFEFF: None}
 # Vowel signs and letter forms that Arabic, Persian and Hebrew writers omit or interchange.

@@ -80,17 +80,13 @@ class Hit(_HasOriginal):
         _set_id(self, id)
         _set_text(self, text)
         _set_score(self, score)
-        _set_source(
-            self, _same_value(source, source_store, "source", "source_store") if source_store else source
-        )
+        _set_source(self, _same_value(source, source_store, "source", "source_store") if source_store else source)
         _set_metadata(self, {} if metadata is None else metadata)
         _set_original(self, None)
 
     def __repr__(self) -> str:
         # Neither text nor metadata: logs and tracebacks show this, and must not contain documents.
-        return (
-            f"<Hit {self.id!r} score={self.score} source={self.source!r} text of {len(self.text)} characters>"
-        )
+        return f"<Hit {self.id!r} score={self.score} source={self.source!r} text of {len(self.text)} characters>"
 
     def __hash__(self) -> int:
         return hash((self.id, self.score, self.source))
@@ -148,9 +144,7 @@ class Hit(_HasOriginal):
 
 
 # A frozen class refuses plain assignment; object.__setattr__ would call these setters of the slots.
-_set_id, _set_text, _set_score, _set_source, _set_metadata = (
-    Hit.__dict__[each.name].__set__ for each in fields(Hit)
-)
+_set_id, _set_text, _set_score, _set_source, _set_metadata = (Hit.__dict__[each.name].__set__ for each in fields(Hit))
 _get_text, _get_metadata = Hit.__dict__["text"].__get__, Hit.__dict__["metadata"].__get__
 # The slots themselves, next to the properties below: reading them in a loop takes 40 % of a `__get__`.
 Hit._text, Hit._metadata = Hit.__dict__["text"], Hit.__dict__["metadata"]  # type: ignore[attr-defined]
@@ -197,9 +191,7 @@ class _Draft(_HasOriginal):
     metadata: object
 
 
-def lazy_hits(
-    ids: Sequence[str], scores: Iterable[float | None], content: StoredContent, *, source: str
-) -> list[Hit]:
+def lazy_hits(ids: Sequence[str], scores: Iterable[float | None], content: StoredContent, *, source: str) -> list[Hit]:
     """Return hits that load text and metadata from `content` at their first use.
 
     Ids and scores are not checked.
@@ -213,20 +205,6 @@ def lazy_hits(
         hit.metadata = hit._original = None
         hit.__class__ = Hit  # type: ignore[assignment]
     return cast("list[Hit]", hits)
-
-
-def _copy_hits(hits: list[Hit], scores: Sequence[float | None]) -> list[Hit]:
-    """Return copies of plain hits: drafts take half of the time of the setters above."""
-    copies = [_Draft() for _ in hits]
-    for copy, hit, score in zip(copies, hits, scores, strict=True):
-        copy.id = hit.id
-        copy.text = hit._text  # type: ignore[attr-defined]
-        copy.score = score
-        copy.source = hit.source
-        copy.metadata = hit._metadata  # type: ignore[attr-defined]
-        copy._original = hit._original
-        copy.__class__ = Hit  # type: ignore[assignment]
-    return cast("list[Hit]", copies)
 
 
 async def load_hits(hits: Iterable[Hit]) -> None:
@@ -268,9 +246,7 @@ def same_text(hit: Hit, other: Hit) -> bool:
     return (_get_text(hit) is _get_text(other) and hit.id == other.id) or hit.text == other.text
 
 
-def with_scores(
-    hits: Iterable[Hit], scores: Iterable[float | None], *, provider: str | None = None
-) -> list[Hit]:
+def with_scores(hits: Iterable[Hit], scores: Iterable[float | None], *, provider: str | None = None) -> list[Hit]:
     """Return copies with these scores, which must be finite or None.
 
     With a provider, the metadata of each scored hit names it.
@@ -280,24 +256,31 @@ def with_scores(
         raise ValueError(f"{len(scores)} scores for {len(hits)} hits")
     if set(map(type, hits)) - {Hit}:  # a subclass may have more fields
         copies = [
-            set_original(replace(hit, score=score), hit.original)
-            for hit, score in zip(hits, scores, strict=True)
+            set_original(replace(hit, score=score), hit.original) for hit, score in zip(hits, scores, strict=True)
         ]
         if provider is None:
             return copies
-        return [
-            copy if copy.score is None else copy.with_metadata(rerank_provider=provider) for copy in copies
-        ]
+        return [copy if copy.score is None else copy.with_metadata(rerank_provider=provider) for copy in copies]
     try:
-        copies = _copy_hits(hits, scores)
-    except AttributeError:  # a hit that was unpickled has no original
-        any(map(_set_original, hits, [hit.original for hit in hits]))
-        copies = _copy_hits(hits, scores)
+        originals = [hit._original for hit in hits]
+    except AttributeError:  # a hit that was unpickled has none
+        originals = [hit.original for hit in hits]
+    # Drafts take half of the time of the setters above.
+    drafts = [_Draft() for _ in hits]
+    for draft, hit, score, original in zip(drafts, hits, scores, originals, strict=True):
+        draft.id = hit.id
+        draft.text = hit._text  # type: ignore[attr-defined]
+        draft.score = score
+        draft.source = hit.source
+        draft.metadata = hit._metadata  # type: ignore[attr-defined]
+        draft._original = original
+        draft.__class__ = Hit  # type: ignore[assignment]
+    copies = cast("list[Hit]", drafts)
     if provider is not None:
         for copy, hit, score in zip(copies, hits, scores, strict=True):
             if score is not None:  # loaded now: loading it later would replace the metadata
                 _set_text(copy, hit.text)
-                _set_metadata(copy, {**hit.metadata, "rerank_provider": provider})
+                _set_metadata(copy, {**_get_metadata(hit), "rerank_provider": provider})
     return copies
 
 

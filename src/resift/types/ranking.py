@@ -390,9 +390,7 @@ def get_trace(hits: Sequence[Hit]) -> Trace:
 def to_json(data: object, *, indent: int | None = None) -> str:
     """Return canonical JSON: sorted keys, UTF-8 as is, no NaN; dates and array scalars as plain values."""
     try:
-        return json.dumps(
-            data, sort_keys=True, ensure_ascii=False, allow_nan=False, indent=indent, default=_plain
-        )
+        return json.dumps(data, sort_keys=True, ensure_ascii=False, allow_nan=False, indent=indent, default=_plain)
     except (TypeError, ValueError) as exc:
         raise InputError(f"Not JSON: {exc}. Keep metadata to strings, numbers, lists and dicts.") from exc
 

@@ -49,24 +49,6 @@ class StageRecordData(Struct):
     languages: list[str] | Literal["any"] | None = None
 
 
-class PieceData(Struct):
-    """A part of a chunk in a passage."""
-
-    id: str
-    text: str
-    start: Count
-    end: Count
-
-
-class PassageData(Struct):
-    """Pieces of one document, made by the stages `context` and `prune`."""
-
-    ids: list[str]
-    pieces: Annotated[list[PieceData], Meta(min_length=1)]
-    document: str = ""
-    title: str = ""
-
-
 class RankingData(Struct):
     """One ranking. Hits and records are read by their own classes."""
 

@@ -103,9 +103,7 @@ class StageRecord:
     def to_dict(self) -> JsonObject:
         """Return plain data that `from_dict` turns back into an equal record."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
-        data: JsonObject = {
-            name: value for name, value in values.items() if name in _REQUIRED or value not in _EMPTY
-        }
+        data: JsonObject = {name: value for name, value in values.items() if name in _REQUIRED or value not in _EMPTY}
         for name in ("ids", "scores", "languages"):
             if isinstance(data.get(name), tuple):
                 data[name] = list(data[name])
@@ -127,9 +125,7 @@ class StageRecord:
         for name in ("ids", "scores", "languages"):
             if isinstance(values[name], list):
                 values[name] = tuple(values[name])
-        values["evidence"] = {
-            _RENAMED_EVIDENCE.get(key, key): value for key, value in stored.evidence.items()
-        }
+        values["evidence"] = {_RENAMED_EVIDENCE.get(key, key): value for key, value in stored.evidence.items()}
         record = cls(**values)
         if record.scores and len(record.scores) != len(record.ids):
             raise InputError(
@@ -239,14 +235,12 @@ def _with_last_rank(step: Step, before: Sequence[Step]) -> Step:
     return step if last is None else replace(step, rank=last.rank)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class LazyParts(Mapping[str, Mapping[str, float]]):
     """Parts of scores that are computed at their first use: few searches are explained."""
 
-    __slots__ = ("_compute", "_parts")
-
-    def __init__(self, compute: Callable[[], Mapping[str, Mapping[str, float]]]) -> None:
-        self._compute: Callable[[], Mapping[str, Mapping[str, float]]] | None = compute
-        self._parts: Mapping[str, Mapping[str, float]] = {}
+    _compute: Callable[[], Mapping[str, Mapping[str, float]]] | None
+    _parts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def _read(self) -> Mapping[str, Mapping[str, float]]:
         compute = self._compute

@@ -88,9 +88,7 @@ def check_number(value: object, name: str, *, gt: float | None = None, lt: float
     if not math.isfinite(number) or not in_range:
         bounds = [f"above {gt:g}"] if gt is not None else []
         bounds += [f"below {lt:g}"] if lt is not None else []
-        raise InputError(
-            f"{name} is {show_value(value)}; pass a number{' ' if bounds else ''}{' and '.join(bounds)}."
-        )
+        raise InputError(f"{name} is {show_value(value)}; pass a number{' ' if bounds else ''}{' and '.join(bounds)}.")
     return number
 
 
@@ -115,9 +113,7 @@ def check_path(value: object, name: str) -> str:
         encoded = b"\0"
     parts = encoded.replace(b"\\", b"/").split(b"/")
     if b"\0" in encoded or len(encoded) >= _MAX_PATH_BYTES or max(map(len, parts)) > _MAX_NAME_BYTES:
-        raise InputError(
-            f"{name} is too long for a path or has characters that no path can have; pass a path."
-        )
+        raise InputError(f"{name} is too long for a path or has characters that no path can have; pass a path.")
     return path
 
 

@@ -11,29 +11,14 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import repeat
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from resift.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
-    from msgspec.inspect import (
-        CollectionType,
-        DataclassType,
-        DictType,
-        EnumType,
-        FloatType,
-        IntType,
-        LiteralType,
-        NamedTupleType,
-        StrType,
-        StructType,
-        Type,
-        TypedDictType,
-        UnionType,
-    )
+    from msgspec import inspect as kinds
 
-    RecordType = StructType | DataclassType | TypedDictType | NamedTupleType
+    RecordType = kinds.StructType | kinds.DataclassType | kinds.TypedDictType | kinds.NamedTupleType
 
 T = TypeVar("T")
 
@@ -67,7 +52,7 @@ class Problem:
     path: Path
     kind: ProblemKind
     value: object
-    expected: Type
+    expected: kinds.Type
     allowed: tuple[str, ...] = ()
 
     def name(self, root: str = "") -> str:
@@ -112,7 +97,7 @@ def type_name(value: object) -> str:
     return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
 
-def describe_type(expected: Type) -> str:
+def describe_type(expected: kinds.Type) -> str:
     """Return a declared type in words, with its bounds: "an integer ≥ 1"."""
     from msgspec import inspect
 
@@ -139,7 +124,7 @@ def find_problems(data: object, declared: object) -> Iterator[Problem]:
 
 
 @functools.cache
-def type_info(declared: object) -> Type:
+def type_info(declared: object) -> kinds.Type:
     """Return msgspec's description of a declared type."""
     from msgspec.inspect import type_info as inspect_type
 
@@ -161,7 +146,7 @@ def as_float(value: object) -> float:
         return math.nan
 
 
-def _find(value: object, expected: Type, path: Path) -> Iterator[Problem]:
+def _find(value: object, expected: kinds.Type, path: Path) -> Iterator[Problem]:
     from msgspec import inspect
 
     if isinstance(expected, inspect.UnionType):
@@ -175,7 +160,12 @@ def _find(value: object, expected: Type, path: Path) -> Iterator[Problem]:
             )
             yield Problem(path, "choice" if same_type else "type", value, expected, tuple(map(str, choices)))
     elif isinstance(expected, inspect.DictType):
-        yield from _find_in_mapping(value, expected, path)
+        if not isinstance(value, Mapping):
+            yield Problem(path, "type", value, expected)
+            return
+        for key, item in value.items():
+            yield from _find(key, expected.key_type, (*path, str(key)))
+            yield from _find(item, expected.value_type, (*path, str(key)))
     elif isinstance(expected, inspect.TupleType):
         if isinstance(value, (list, tuple)) and len(value) == len(expected.item_types):
             for i, (item, item_type) in enumerate(zip(value, expected.item_types, strict=True)):
@@ -188,15 +178,14 @@ def _find(value: object, expected: Type, path: Path) -> Iterator[Problem]:
         if not _is_instance(value, expected.cls):
             yield Problem(path, "type", value, expected)
     elif isinstance(
-        expected,
-        (inspect.StructType, inspect.DataclassType, inspect.TypedDictType, inspect.NamedTupleType),
+        expected, (inspect.StructType, inspect.DataclassType, inspect.TypedDictType, inspect.NamedTupleType)
     ):
         yield from _find_in_record(value, expected, path)
     elif (kind := _scalar_problem(value, expected)) is not None:
         yield Problem(path, kind, value, expected)
 
 
-def _scalar_problem(value: object, expected: Type) -> ProblemKind | None:
+def _scalar_problem(value: object, expected: kinds.Type) -> ProblemKind | None:
     from msgspec import inspect
 
     problem: ProblemKind | None = None
@@ -211,7 +200,13 @@ def _scalar_problem(value: object, expected: Type) -> ProblemKind | None:
         allowed = int if isinstance(expected, inspect.IntType) else (int, float)
         if isinstance(value, bool) or not isinstance(value, allowed):
             problem = "type"
-        elif not _in_range(value, expected):
+        elif (
+            not (isinstance(value, int) or math.isfinite(value))
+            or (expected.gt is not None and value <= expected.gt)
+            or (expected.ge is not None and value < expected.ge)
+            or (expected.lt is not None and value >= expected.lt)
+            or (expected.le is not None and value > expected.le)
+        ):
             problem = "range"
     elif isinstance(expected, inspect.BoolType):
         problem = None if isinstance(value, bool) else "type"
@@ -220,47 +215,26 @@ def _scalar_problem(value: object, expected: Type) -> ProblemKind | None:
     return problem
 
 
-def _in_range(value: float, expected: IntType | FloatType) -> bool:
-    return (
-        (isinstance(value, int) or math.isfinite(value))
-        and (expected.gt is None or value > expected.gt)
-        and (expected.ge is None or value >= expected.ge)
-        and (expected.lt is None or value < expected.lt)
-        and (expected.le is None or value <= expected.le)
-    )
-
-
-def _find_in_union(value: object, expected: UnionType, path: Path) -> Iterator[Problem]:
+def _find_in_union(value: object, expected: kinds.UnionType, path: Path) -> Iterator[Problem]:
     attempts = [list(_find(value, each, path)) for each in expected.types]
     if not all(attempts):
         return
     # The member with the type of the value gives the most precise message.
     same_type = [
-        problems
-        for problems in attempts
-        if any(problem.kind != "type" or problem.path != path for problem in problems)
+        problems for problems in attempts if any(problem.kind != "type" or problem.path != path for problem in problems)
     ]
     yield from same_type[0] if same_type else [Problem(path, "type", value, expected)]
 
 
-def _find_in_mapping(value: object, expected: DictType, path: Path) -> Iterator[Problem]:
-    if not isinstance(value, Mapping):
-        yield Problem(path, "type", value, expected)
-        return
-    for key, item in value.items():
-        yield from _find(key, expected.key_type, (*path, str(key)))
-        yield from _find(item, expected.value_type, (*path, str(key)))
-
-
-def _find_in_collection(value: object, expected: CollectionType, path: Path) -> Iterator[Problem]:
+def _find_in_collection(value: object, expected: kinds.CollectionType, path: Path) -> Iterator[Problem]:
     # A string is a collection of strings to Python, which is never intended.
     if not isinstance(value, Collection) or isinstance(value, (str, bytes, bytearray, Mapping)):
         yield Problem(path, "type", value, expected)
         return
     if not _has_size(len(value), expected):
         yield Problem(path, "size", value, expected)
-    for i, (item, item_type) in enumerate(zip(value, repeat(expected.item_type), strict=False)):
-        yield from _find(item, item_type, (*path, i))
+    for i, item in enumerate(value):
+        yield from _find(item, expected.item_type, (*path, i))
 
 
 def _find_in_record(value: object, expected: RecordType, path: Path) -> Iterator[Problem]:
@@ -292,11 +266,11 @@ def _is_instance(value: object, cls: object) -> bool:
         return True
 
 
-def _has_size(size: int, expected: StrType | CollectionType) -> bool:
+def _has_size(size: int, expected: kinds.StrType | kinds.CollectionType) -> bool:
     return (expected.min_length or 0) <= size and (expected.max_length is None or size <= expected.max_length)
 
 
-def _choices(expected: LiteralType | EnumType) -> tuple[object, ...]:
+def _choices(expected: kinds.LiteralType | kinds.EnumType) -> tuple[object, ...]:
     from msgspec.inspect import EnumType
 
     if isinstance(expected, EnumType):

@@ -183,11 +183,7 @@ def accept_aliases(declared: C) -> C:
 
     Put it above `@dataclass`. `dataclasses.replace` accepts the old names as well.
     """
-    names = {
-        alias: field.name
-        for field in _option_fields(declared)
-        for alias in field.metadata[_METADATA]["aliases"]
-    }
+    names = {alias: field.name for field in _option_fields(declared) for alias in field.metadata[_METADATA]["aliases"]}
     construct: Callable[..., None] = vars(declared)["__init__"]
 
     @functools.wraps(construct)
@@ -250,11 +246,7 @@ def check_options(options: object) -> None:
             continue
         expected = _violation(declared, value)
         if expected:
-            plain = (
-                value is None
-                or isinstance(value, (str, float, bool))
-                or (isinstance(value, int) and abs(value) < 10**20)
-            )
+            plain = value is None or isinstance(value, (str, float)) or (isinstance(value, int) and abs(value) < 10**20)
             shown = repr(value) if plain else type_name(value)
             raise InputError(f"{owner.__name__} {field.name} is {shown}; it must be {expected}.")
 
@@ -283,11 +275,7 @@ def data_type(declared: Option) -> object:
     """Return the type of an option's value as plain data, with its bounds."""
     from msgspec import Meta
 
-    limits = (
-        Meta(gt=declared.gt, le=declared.max)
-        if declared.min is None
-        else Meta(ge=declared.min, le=declared.max)
-    )
+    limits = Meta(gt=declared.gt, le=declared.max) if declared.min is None else Meta(ge=declared.min, le=declared.max)
     number = typing.Annotated[float, limits]
     data_types: dict[OptionType, object] = {
         "int": typing.Annotated[int, limits],

@@ -26,9 +26,7 @@ def cases(draw, *, unjudged: bool = False):
     scores = st.sampled_from([*SCORES, None] if unjudged else SCORES)
     hits = st.tuples(st.integers(0, 7), scores)
     lists = draw(st.lists(st.lists(hits, max_size=9), min_size=1, max_size=4))
-    weights = draw(
-        st.none() | st.lists(st.sampled_from([0, 0, 0.3, 1, 2]), min_size=len(lists), max_size=len(lists))
-    )
+    weights = draw(st.none() | st.lists(st.sampled_from([0, 0, 0.3, 1, 2]), min_size=len(lists), max_size=len(lists)))
     # Two ids share each text, and every third has metadata that tells it apart again.
     made = [
         [
@@ -70,8 +68,7 @@ def test_haystack(case):
     haystack = pytest.importorskip("haystack")
     joiners = pytest.importorskip("haystack.components.joiners")
     documents = [
-        [haystack.Document(id=hit.id, content=hit.text, score=hit.score) for hit in hits]
-        for hits in case.lists
+        [haystack.Document(id=hit.id, content=hit.text, score=hit.score) for hit in hits] for hits in case.lists
     ]
 
     def answer(mode, **options):
@@ -99,8 +96,7 @@ def test_llama_index(case):
         nodes = {
             ("q", number): [
                 schema.NodeWithScore(
-                    node=schema.TextNode(id_=hit.id, text=hit.text, metadata=dict(hit.metadata)),
-                    score=hit.score,
+                    node=schema.TextNode(id_=hit.id, text=hit.text, metadata=dict(hit.metadata)), score=hit.score
                 )
                 for hit in hits
             ]
@@ -123,19 +119,14 @@ def test_qdrant(case, constant):
 
     def points():
         return [
-            [models.ScoredPoint(id=int(hit.id[1:]), version=0, score=hit.score) for hit in hits]
-            for hits in case.lists
+            [models.ScoredPoint(id=int(hit.id[1:]), version=0, score=hit.score) for hit in hits] for hits in case.lists
         ]
 
-    answer = engine.reciprocal_rank_fusion(
-        points(), limit=100, ranking_constant_k=constant, weights=case.weights
-    )
+    answer = engine.reciprocal_rank_fusion(points(), limit=100, ranking_constant_k=constant, weights=case.weights)
     ours = fusion.rrf(case.lists, dialect="qdrant", weights=case.weights, k_param=constant)
     assert pairs(ours) == [(f"d{point.id}", point.score) for point in answer]
     dbsf = engine.distribution_based_score_fusion(points(), limit=100)
-    assert pairs(fusion.dbsf(case.lists, dialect="qdrant")) == [
-        (f"d{point.id}", point.score) for point in dbsf
-    ]
+    assert pairs(fusion.dbsf(case.lists, dialect="qdrant")) == [(f"d{point.id}", point.score) for point in dbsf]
 
 
 @given(case=cases())

@@ -159,10 +159,7 @@ def test_identity_is_rejected_if_the_engine_has_only_one(name):
 
 def test_langchain_takes_an_identity():
     """Its `id_key` says what makes two documents the same; its content does unless given."""
-    lists = [
-        [Hit("a", "same", metadata={"key": "1"})],
-        [Hit("b", "same", metadata={"key": "1"}), Hit("c", "z")],
-    ]
+    lists = [[Hit("a", "same", metadata={"key": "1"})], [Hit("b", "same", metadata={"key": "1"}), Hit("c", "z")]]
     assert [hit.id for hit in fusion.rrf(lists, dialect="langchain")] == ["a", "c"]
     assert [hit.id for hit in fusion.rrf(lists, dialect="langchain", identity="id")] == ["a", "b", "c"]
     by_key = fusion.rrf(lists, dialect="langchain", identity=lambda hit: hit.metadata.get("key", ""))

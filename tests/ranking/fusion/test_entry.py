@@ -111,9 +111,7 @@ def test_any_method_is_a_reranker():
     """Every method keeps the protocol; options are checked when it is built."""
     reranker = FusionReranker("comb_mnz", normalize="min-max", weights=[1, 2])
     assert repr(reranker) == "FusionReranker('comb-mnz', normalize='min-max', weights=[1, 2])"
-    fused = asyncio.run(
-        reranker.fuse([[Hit("a", score=2.0, source="x")], [Hit("a", score=1.0, source="y")]], k=1)
-    )
+    fused = asyncio.run(reranker.fuse([[Hit("a", score=2.0, source="x")], [Hit("a", score=1.0, source="y")]], k=1))
     assert fused[0].score == pytest.approx(6.0)
     with pytest.raises(InputError, match=r"comb-sum has no option 'normalze'\. Did you mean 'normalize'"):
         FusionReranker("comb-sum", normalze="min-max")
@@ -127,10 +125,4 @@ def test_an_event_reports_duplicates():
     """The number of duplicates is reported."""
     sink = ListSink()
     asyncio.run(RRFReranker(sink=sink).fuse([[Hit("a"), Hit("a"), Hit("b")], [Hit("b")]], k=1))
-    assert sink.events[0].fields() == {
-        "method": "rrf",
-        "lists": 2,
-        "candidates": 2,
-        "duplicates": 1,
-        "kept": 1,
-    }
+    assert sink.events[0].fields() == {"method": "rrf", "lists": 2, "candidates": 2, "duplicates": 1, "kept": 1}

@@ -84,6 +84,6 @@ def test_only_returned_hits_get_a_missing_text_from_another_list():
     """What k leaves out needs none."""
     lists = [[Hit("a", score=2.0, source="x"), Hit("b", score=1.0, source="x")], [Hit("b", "text", 1.0, "y")]]
     assert [hit.text for hit in rrf(lists, k=1)] == ["text"]
-    assert [
-        hit.text for hit in rrf([lists[0], [Hit("a", "first", 1.0, "y"), Hit("b", "text", 1.0, "y")]], k=1)
-    ] == ["first"]
+    assert [hit.text for hit in rrf([lists[0], [Hit("a", "first", 1.0, "y"), Hit("b", "text", 1.0, "y")]], k=1)] == [
+        "first"
+    ]

@@ -112,11 +112,7 @@ def test_metadata_comes_from_the_first_declared_source():
 
 def test_a_hit_without_text_gets_it_from_a_later_source():
     """A vector index that returns bare ids does not blank a text that another store has."""
-    lists = [
-        [Hit("a", "", source="b", metadata={"m": 1})],
-        [Hit("a", "", source="c")],
-        [Hit("a", "words", source="z")],
-    ]
+    lists = [[Hit("a", "", source="b", metadata={"m": 1})], [Hit("a", "", source="c")], [Hit("a", "words", source="z")]]
     fused = fusion.rrf(lists)[0]
     assert (fused.text, fused.metadata, fused.source) == ("words", {"m": 1}, "b")
 
@@ -153,9 +149,7 @@ def test_empty_lists_fuse_to_an_empty_list(method, lists):
     assert fusion.METHODS[method](lists) == []
 
 
-@pytest.mark.parametrize(
-    ("k", "message"), [(-1, "k is -1"), (1.5, "k is 1.5"), (True, "k is True"), ("3", "k is '3'")]
-)
+@pytest.mark.parametrize(("k", "message"), [(-1, "k is -1"), (1.5, "k is 1.5"), (True, "k is True"), ("3", "k is '3'")])
 def test_k_must_be_an_integer(k, message):
     """K < 0 is an error; k = 0 gives []."""
     with pytest.raises(InputError, match=message):

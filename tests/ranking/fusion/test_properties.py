@@ -39,9 +39,7 @@ def test_shuffled_lists_give_the_same_order_and_scores(data):
 def test_weights_follow_their_lists(data):
     """Shuffling lists together with their weights changes nothing."""
     lists = data.draw(rankings(scores=PROBABILITIES))
-    weights = data.draw(
-        st.lists(st.sampled_from([0.5, 1.0, 2.0, 0.1]), min_size=len(lists), max_size=len(lists))
-    )
+    weights = data.draw(st.lists(st.sampled_from([0.5, 1.0, 2.0, 0.1]), min_size=len(lists), max_size=len(lists)))
     order = data.draw(st.permutations(range(len(lists))))
     for name, method in METHODS.items():
         straight = method(lists, weights=weights)
@@ -102,10 +100,7 @@ def test_rrf_equals_the_exact_sum(lists):
         assert hit.score == float(exact)
 
 
-@given(
-    lists=rankings(named=True),
-    identity=st.sampled_from(["content", "id-source", lambda hit: hit.text + hit.id]),
-)
+@given(lists=rankings(named=True), identity=st.sampled_from(["content", "id-source", lambda hit: hit.text + hit.id]))
 def test_other_identities_do_not_depend_on_list_order(lists, identity):
     """Content hash, (id, source) and a function of the hit."""
     sources = [f"s{n}" for n in range(len(lists))]

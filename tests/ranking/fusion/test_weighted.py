@@ -158,15 +158,7 @@ def test_the_matching_source_ranks_first_despite_a_large_score_gap():
     news = ranked("news", [("n1", 30.0), ("n2", 25.0), ("n3", 18.0)])
     law = ranked("law", [("l1", 6.0), ("l2", 5.0)])
     chat = ranked("chat", [("c1", 9.0), ("c2", 2.0)])
-    assert order([news, law, chat], retrieval_modes=["lexical"] * 3) == [
-        "n1",
-        "n2",
-        "n3",
-        "c1",
-        "l1",
-        "l2",
-        "c2",
-    ]
+    assert order([news, law, chat], retrieval_modes=["lexical"] * 3) == ["n1", "n2", "n3", "c1", "l1", "l2", "c2"]
     # A hundred times the scores is another scale.
     other = ranked("law", [("l1", 6000.0), ("l2", 5000.0)])
     assert set(order([news, other], retrieval_modes=["lexical"] * 2)[:2]) == {"l1", "n1"}
@@ -183,9 +175,7 @@ def test_four_stores_with_different_scales_fuse():
 
 def test_custom_weights_multiply_the_learned_ones():
     """A weight of 0 ignores a list, and a larger one changes the order."""
-    assert order([WORDS, MEANING], retrieval_modes=BOTH, weights=[1, 0]) == order(
-        [WORDS], retrieval_modes=["lexical"]
-    )
+    assert order([WORDS, MEANING], retrieval_modes=BOTH, weights=[1, 0]) == order([WORDS], retrieval_modes=["lexical"])
     assert order([WORDS, MEANING], retrieval_modes=BOTH, weights=[1, 9])[0] == "c"
 
 

@@ -88,6 +88,4 @@ def test_the_order_of_scores_does_not_matter(scores, top_n, random):
     """Scores are sorted inside, so a shuffled pool gives the same hint."""
     shuffled = list(scores)
     random.shuffle(shuffled)
-    assert find_cliff(shuffled, floor=0.1, rerank_top_n=top_n) == find_cliff(
-        scores, floor=0.1, rerank_top_n=top_n
-    )
+    assert find_cliff(shuffled, floor=0.1, rerank_top_n=top_n) == find_cliff(scores, floor=0.1, rerank_top_n=top_n)

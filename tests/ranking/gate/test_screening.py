@@ -96,8 +96,7 @@ def test_decisions_are_never_cached():
     hits = pool(*STRONG)
     breaker = Breaker(True, True, False, True, True)
     applied = [
-        gate(hits, profile=MEMOSA, rerank_top_n=3, breaker_closed=breaker).result.tighten_applied
-        for _ in range(3)
+        gate(hits, profile=MEMOSA, rerank_top_n=3, breaker_closed=breaker).result.tighten_applied for _ in range(3)
     ]
     assert applied == [True, False, True]
 
@@ -142,9 +141,7 @@ def test_wrong_numbers_are_refused():
 def test_apply_rate_report_per_section():
     """One line per section with its rate, its skip reasons, and whether it lies in 2–40 %."""
     sink = ListSink()
-    for section, answer in (
-        [("exit_strategy", True)] + [("exit_strategy", False)] * 3 + [("risk_market", True)]
-    ):
+    for section, answer in [("exit_strategy", True)] + [("exit_strategy", False)] * 3 + [("risk_market", True)]:
         gate(
             pool(*STRONG),
             profile=MEMOSA,
@@ -166,9 +163,7 @@ POOLS = st.lists(st.tuples(TIED, st.sampled_from(["PDF", "EXCEL", "COSTAR"])), m
 @given(POOLS, st.integers(1, 12), st.sampled_from([None, 3, 30]), st.booleans(), st.booleans())
 def test_invariants_over_random_pools(rows, top_n, top_k, first, second):
     """Nothing is lost or invented, order stays, tightening spares core and source types, records replay."""
-    hits = [
-        Hit(f"h{at:02}", score=score, metadata={"source_type": kind}) for at, (score, kind) in enumerate(rows)
-    ]
+    hits = [Hit(f"h{at:02}", score=score, metadata={"source_type": kind}) for at, (score, kind) in enumerate(rows)]
     answers = iter([first, second])
     gated = gate(hits, profile=MEMOSA, rerank_top_n=top_n, top_k=top_k, breaker_closed=lambda: next(answers))
     result = gated.result

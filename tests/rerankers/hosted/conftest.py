@@ -39,9 +39,6 @@ def reranker(server):
 @pytest.fixture
 def pool():
     def build(count):
-        return [
-            Hit(f"d{at:03}", f"passage number{at} about {'quantum' if at % 3 else 'soil'}")
-            for at in range(count)
-        ]
+        return [Hit(f"d{at:03}", f"passage number{at} about {'quantum' if at % 3 else 'soil'}") for at in range(count)]
 
     return build

@@ -48,10 +48,7 @@ REQUESTS = {
     },
 }
 ANSWERS = {
-    "voyage": {
-        "object": "list",
-        "data": [{"index": 1, "relevance_score": 0.9}, {"index": 0, "relevance_score": 0.1}],
-    },
+    "voyage": {"object": "list", "data": [{"index": 1, "relevance_score": 0.9}, {"index": 0, "relevance_score": 0.1}]},
     "cohere": {
         "id": "x",
         "results": [{"index": 1, "relevance_score": 0.9}, {"index": 0, "relevance_score": 0.1}],
@@ -65,15 +62,9 @@ ANSWERS = {
     },
     "jina": {
         "model": "m",
-        "results": [
-            {"index": 1, "relevance_score": 0.9, "document": "b"},
-            {"index": 0, "relevance_score": 0.1},
-        ],
+        "results": [{"index": 1, "relevance_score": 0.9, "document": "b"}, {"index": 0, "relevance_score": 0.1}],
     },
-    "mixedbread": {
-        "data": [{"index": 1, "score": 0.9, "object": "x"}, {"index": 0, "score": 0.1}],
-        "object": "list",
-    },
+    "mixedbread": {"data": [{"index": 1, "score": 0.9, "object": "x"}, {"index": 0, "score": 0.1}], "object": "list"},
     "tei": [{"index": 1, "score": 0.9}, {"index": 0, "score": 0.1}],
     "vllm": {
         "id": "r",
@@ -263,9 +254,7 @@ def test_batches_are_disjoint_ordered_complete_and_within_the_limits(sizes, over
 
 def test_more_than_80_documents_are_sent_in_batches_of_60():
     def lengths(count, most=1000):
-        batches = split_batches(
-            [1] * count, batch_over=80, batch_size=60, max_documents=most, max_bytes=10**6
-        )
+        batches = split_batches([1] * count, batch_over=80, batch_size=60, max_documents=most, max_bytes=10**6)
         return [len(batch) for batch in batches]
 
     assert lengths(80) == [80]

@@ -61,12 +61,7 @@ async def everything_said(scorer, name):
         parts.append(told_by(exc))
     tiers = Tiered(scorer, OverlapScorer(), breaker=breaker, sink=sink)
     ranking = await rescore(tiers, QUERY, HITS, k=3, deadline=Deadline.after(0.3), sink=sink)
-    parts += [
-        str(ranking.reason),
-        repr(ranking.trace),
-        repr(breaker.snapshot()),
-        repr(tiers),
-    ]
+    parts += [str(ranking.reason), repr(ranking.trace), repr(breaker.snapshot()), repr(tiers)]
     client = pytest.importorskip("prometheus_client")
     metrics = PrometheusSink(client.CollectorRegistry())
     for event in sink.events:
@@ -147,10 +142,7 @@ def test_the_reason_phrase_of_a_provider_is_not_logged():
 
     from resift.rerankers.hosted.transport import _drop_reason
 
-    line, args = (
-        'HTTP Request: %s %s "%s %d %s"',
-        ("POST", "https://h.example", "HTTP/1.1", 400, "key-1 query"),
-    )
+    line, args = ('HTTP Request: %s %s "%s %d %s"', ("POST", "https://h.example", "HTTP/1.1", 400, "key-1 query"))
     record = logging.LogRecord("httpx", logging.INFO, "", 0, line, args, None)
     assert _drop_reason(record)
     assert "key-1" not in record.getMessage()

@@ -17,12 +17,7 @@ from resift.types import Hit
 from tests.providers import FAULTS, ProviderServer
 
 UNREACHABLE, BAD, SERVER = "ProviderUnreachable", "ProviderBadAnswer", "ProviderServerError"
-REJECTED, AUTH, LIMITED, TIMEOUT = (
-    "ProviderRejected",
-    "ProviderAuthError",
-    "ProviderRateLimited",
-    "ProviderTimeout",
-)
+REJECTED, AUTH, LIMITED, TIMEOUT = ("ProviderRejected", "ProviderAuthError", "ProviderRateLimited", "ProviderTimeout")
 
 # The expected report of each fault, derived from DESIGN.md "Breaker", not from the code.
 EXPECTED = {

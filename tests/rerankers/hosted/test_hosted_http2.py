@@ -42,9 +42,7 @@ def certificate(tmp_path, monkeypatch):
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(days=1))
         .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False
-        )
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
         .sign(key, hashes.SHA256())
     )
@@ -86,9 +84,7 @@ class TlsServer:
         self._running -= 1
         count = len(json.loads(body)["documents"])
         rows = [{"index": at, "relevance_score": 1 / (at + 1)} for at in range(count)]
-        return json.dumps(
-            {"object": "list", "data": rows, "model": "m", "usage": {"total_tokens": 1}}
-        ).encode()
+        return json.dumps({"object": "list", "data": rows, "model": "m", "usage": {"total_tokens": 1}}).encode()
 
     async def _http1(self, reader, writer, number) -> None:
         while head := await reader.readuntil(b"\r\n\r\n"):

@@ -68,9 +68,7 @@ def test_hits_of_a_failed_batch_come_last_in_their_old_order(server, reranker, p
     ranking = asyncio.run(rescore(reranker(), QUERY, hits, k=200))
     assert ranking.partial
     assert ranking.degraded
-    assert (
-        ranking.reason == "1 of 4 batches failed: voyage answered 500: it failed internally. Try again later."
-    )
+    assert ranking.reason == "1 of 4 batches failed: voyage answered 500: it failed internally. Try again later."
     assert ranking.ids[140:] == [hit.id for hit in hits[60:120]] == list(ranking.unscored)
     assert sorted(ranking.ids) == [hit.id for hit in hits]
     scored = [(-hit.score, hit.id) for hit in ranking[:140]]
@@ -265,9 +263,7 @@ def test_the_concurrency_limit_is_shared_by_all_instances_of_a_provider(server, 
     rerankers = [reranker(max_concurrency=limit) for limit in (7, 2, 5)]
 
     async def all_at_once():
-        await asyncio.gather(
-            *(each.score(QUERY, pool(200), deadline=Deadline.after(10)) for each in rerankers)
-        )
+        await asyncio.gather(*(each.score(QUERY, pool(200), deadline=Deadline.after(10)) for each in rerankers))
 
     asyncio.run(all_at_once())
     assert most == 2
@@ -282,10 +278,7 @@ def test_waiting_for_a_free_connection_is_not_a_failure_of_the_provider(server, 
         calls = (scorer.score(QUERY, pool(3), deadline=Deadline.after(0.15)) for _ in range(2))
         return await asyncio.gather(*calls, return_exceptions=True)
 
-    assert sorted(type(outcome).__name__ for outcome in asyncio.run(two())) == [
-        "DeadlineExceeded",
-        "ProviderTimeout",
-    ]
+    assert sorted(type(outcome).__name__ for outcome in asyncio.run(two())) == ["DeadlineExceeded", "ProviderTimeout"]
 
 
 def test_a_limit_survives_waiters_that_give_up_and_loops_that_close():

@@ -118,11 +118,7 @@ def test_a_version_that_base_url_and_path_share_is_written_once():
         check_endpoint("voyage", "https://api.voyageai.com/v1/").url("/v1/rerank")
         == "https://api.voyageai.com/v1/rerank"
     )
-    assert (
-        check_endpoint("voyage", "https://gate.example.org/voyage")
-        .url("/v1/rerank")
-        .endswith("/voyage/v1/rerank")
-    )
+    assert check_endpoint("voyage", "https://gate.example.org/voyage").url("/v1/rerank").endswith("/voyage/v1/rerank")
 
 
 @pytest.mark.parametrize(

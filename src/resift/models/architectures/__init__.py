@@ -1,15 +1,16 @@
 """Model families: each module maps a config and tensor names to a `Network`.
 
-To add a family, write a module with a function `(config, tensors) -> Network` and add its `model_type`
-below.
+To add a family, write a module with a function `(config, tensors) -> Network`, or a `Layout` of other names for
+`build_bert`, and add its `model_type` below.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from resift.errors import ModelFileError, did_you_mean
-from resift.models.architectures import bert, modernbert, roberta
+from resift.models.architectures import bert, modernbert
 from resift.models.architectures.tensors import Config, Tensors
 from resift.models.network import Network
 
@@ -17,10 +18,10 @@ Family = Callable[[Config, Tensors], Network]
 
 FAMILIES: dict[str, Family] = {
     "bert": bert.build_bert,
-    "distilbert": bert.build_distilbert,
-    "electra": bert.build_electra,
-    "roberta": roberta.build_roberta,
-    "xlm-roberta": roberta.build_roberta,
+    "distilbert": partial(bert.build_bert, layout=bert.DISTILBERT),
+    "electra": partial(bert.build_bert, layout=bert.ELECTRA),
+    "roberta": partial(bert.build_bert, layout=bert.ROBERTA),
+    "xlm-roberta": partial(bert.build_bert, layout=bert.ROBERTA),
     "modernbert": modernbert.build_modernbert,
 }
 """`model_type` of a config.json -> the function that builds the network."""
@@ -37,17 +38,12 @@ def build_network(config: Config, tensors: Tensors) -> Network:
         raise ModelFileError("config.json has is_decoder; only encoders are supported.")
     network = FAMILIES[kind](config, tensors)
     tensors.check_all_used()
-    _check_heads(network)
-    return network
-
-
-def _check_heads(network: Network) -> None:
-    """Refuse attention heads that the engine cannot split the hidden size into."""
+    # The engine splits the hidden size into heads.
     width, rest = divmod(network.hidden, network.heads)
     if rest or not width:
         raise ModelFileError(
-            f"config.json has {network.heads} attention heads, which do not divide the hidden size "
-            f"{network.hidden}."
+            f"config.json has {network.heads} attention heads, which do not divide the hidden size {network.hidden}."
         )
     if width % 2 and any(layer.rope_theta is not None for layer in network.layers):
         raise ModelFileError(f"The attention heads are {width} wide; rotary positions need an even width.")
+    return network

@@ -1,6 +1,8 @@
-"""BERT and relatives with learned positions and norms after each block: MiniLM, ELECTRA, DistilBERT."""
+"""BERT and relatives with learned positions and norms after each block: MiniLM, ELECTRA, DistilBERT, RoBERTa."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass, replace
 
 from resift._internal.arrays import np
 from resift.models.architectures.tensors import Config, Tensors
@@ -10,125 +12,122 @@ from resift.models.packed_weights import to_float32
 Head = tuple[Dense | Norm | Activation, ...]
 
 
-def build_bert(config: Config, tensors: Tensors) -> Network:
-    """Return a BERT encoder; the score is CLS → pooler → tanh → classifier."""
-    prefix = tensors.prefix("bert.", "", of="embeddings.word_embeddings.weight")
-    hidden = config.size("hidden_size")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Names in the files of one family. `layers` is the name before a layer's number, the next six follow it.
+
+    A single name in `qkv` is a tensor with all three parts. `head` is dense → activation → linear on the state of
+    CLS; `{}` stands for the root. `config` has the names of hidden size, feed-forward size, heads, layers and
+    activation.
+    """
+
+    root: str
+    head: tuple[str, Activation, str]
+    layers: str = "encoder.layer"
+    qkv: tuple[str, ...] = ("attention.self.query", "attention.self.key", "attention.self.value")
+    attention_output: str = "attention.output.dense"
+    ffn_up: str = "intermediate.dense"
+    ffn_down: str = "output.dense"
+    attention_norm: str = "attention.output.LayerNorm"
+    ffn_norm: str = "output.LayerNorm"
+    embedding_norm: str = "embeddings.LayerNorm"
+    token_types: bool = True
+    padded_positions: bool = False
+    epsilon: float = 1e-12
+    config: tuple[str, str, str, str, str] = (
+        "hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers", "hidden_act",
+    )  # fmt: skip
+
+
+BERT = Layout(root="bert.", head=("{}pooler.dense", "tanh", "classifier"))
+ELECTRA = Layout(root="electra.", head=("classifier.dense", "gelu", "classifier.out_proj"))
+ROBERTA = Layout(
+    root="roberta.", head=("classifier.dense", "tanh", "classifier.out_proj"), padded_positions=True, epsilon=1e-5
+)
+DISTILBERT = Layout(
+    root="distilbert.",
+    head=("pre_classifier", "relu", "classifier"),
+    layers="transformer.layer",
+    qkv=("attention.q_lin", "attention.k_lin", "attention.v_lin"),
+    attention_output="attention.out_lin",
+    ffn_up="ffn.lin1",
+    ffn_down="ffn.lin2",
+    attention_norm="sa_layer_norm",
+    ffn_norm="output_layer_norm",
+    token_types=False,
+    config=("dim", "hidden_dim", "n_heads", "n_layers", "activation"),
+)
+# RoBERTa under the names of flash-attention's implementation.
+_FLASH = replace(
+    ROBERTA,
+    layers="encoder.layers",
+    qkv=("mixer.Wqkv",),
+    attention_output="mixer.out_proj",
+    ffn_up="mlp.fc1",
+    ffn_down="mlp.fc2",
+    attention_norm="norm1",
+    ffn_norm="norm2",
+    embedding_norm="emb_ln",
+)
+
+
+def build_bert(config: Config, tensors: Tensors, layout: Layout = BERT) -> Network:
+    """Return an encoder with the names of a layout.
+
+    The tensors decide whether there is a head: some configs name the bare model although the file has one.
+    """
+    if layout is ROBERTA and any(f"{root}emb_ln.weight" in tensors for root in ("roberta.", "")):
+        layout = _FLASH
+    prefix = tensors.prefix(layout.root, "", of=f"{layout.embedding_norm}.weight")
+    hidden_name, ffn_name, heads_name, layers_name, activation_name = layout.config
+    hidden, ffn = config.size(hidden_name), config.size(ffn_name)
+    width = config.size("embedding_size", default=hidden) if layout in (BERT, ELECTRA) else hidden
+    dense_name, activation, linear_name = layout.head
     head: Head = ()
-    if "classifier.weight" in tensors:
-        pooler = tensors.dense(f"{prefix}pooler.dense", hidden, hidden)
-        head = (pooler, "tanh", tensors.dense("classifier", None, hidden))
+    if f"{linear_name}.weight" in tensors:
+        dense = tensors.dense(dense_name.format(prefix), hidden, hidden)
+        head = (dense, activation, tensors.dense(linear_name, None, hidden))
     tensors.ignore(f"{prefix}pooler.")  # an embedder takes the states themselves
-    return _post_norm_encoder(config, tensors, prefix, head=head)
-
-
-def build_electra(config: Config, tensors: Tensors) -> Network:
-    """Return an ELECTRA encoder; the score is CLS → dense → GELU → linear."""
-    prefix = tensors.prefix("electra.", "", of="embeddings.word_embeddings.weight")
-    hidden = config.size("hidden_size")
-    head: Head = ()
-    if "classifier.out_proj.weight" in tensors:
-        head = (
-            tensors.dense("classifier.dense", hidden, hidden),
-            "gelu",
-            tensors.dense("classifier.out_proj", None, hidden),
-        )
-    return _post_norm_encoder(config, tensors, prefix, head=head)
-
-
-def build_distilbert(config: Config, tensors: Tensors) -> Network:
-    """Return a DistilBERT encoder; the score is CLS → dense → ReLU → linear."""
-    prefix = tensors.prefix("distilbert.", "", of="embeddings.word_embeddings.weight")
-    hidden, ffn, positions = (
-        config.size("dim"),
-        config.size("hidden_dim"),
-        config.size("max_position_embeddings"),
-    )
-    head: Head = ()
-    if "classifier.weight" in tensors:
-        head = (
-            tensors.dense("pre_classifier", hidden, hidden),
-            "relu",
-            tensors.dense("classifier", None, hidden),
-        )
+    embeddings, rows, offset = f"{prefix}embeddings", config.size("max_position_embeddings"), 0
+    if layout.padded_positions:
+        padding = config.value("pad_token_id")
+        offset = (padding if isinstance(padding, int) and 0 <= padding < 1000 else 1) + 1
     layers = []
-    for number in range(config.size("n_layers", max=200)):
-        name = f"{prefix}transformer.layer.{number}"
+    for number in range(config.size(layers_name, max=200)):
+        name = f"{prefix}{layout.layers}.{number}"
+        outputs = 3 * hidden // len(layout.qkv)
+        qkv = [tensors.dense(f"{name}.{part}", outputs, hidden) for part in layout.qkv]
         layers.append(
             NetworkLayer(
-                qkv=stack_dense(
-                    *(tensors.dense(f"{name}.attention.{part}_lin", hidden, hidden) for part in "qkv")
-                ),
-                attention_output=tensors.dense(f"{name}.attention.out_lin", hidden, hidden),
-                ffn_up=tensors.dense(f"{name}.ffn.lin1", ffn, hidden),
-                ffn_down=tensors.dense(f"{name}.ffn.lin2", hidden, ffn),
-                attention_norm=tensors.norm(f"{name}.sa_layer_norm", hidden),
-                ffn_norm=tensors.norm(f"{name}.output_layer_norm", hidden),
+                qkv=qkv[0] if len(qkv) == 1 else _stack(qkv),
+                attention_output=tensors.dense(f"{name}.{layout.attention_output}", hidden, hidden),
+                ffn_up=tensors.dense(f"{name}.{layout.ffn_up}", ffn, hidden),
+                ffn_down=tensors.dense(f"{name}.{layout.ffn_down}", hidden, ffn),
+                attention_norm=tensors.norm(f"{name}.{layout.attention_norm}", hidden),
+                ffn_norm=tensors.norm(f"{name}.{layout.ffn_norm}", hidden),
             )
         )
     return Network(
         hidden=hidden,
-        heads=config.size("n_heads"),
+        heads=config.size(heads_name),
         ffn=ffn,
-        positions=positions,
-        word=tensors.take(f"{prefix}embeddings.word_embeddings.weight", None, hidden),
-        position=tensors.take(f"{prefix}embeddings.position_embeddings.weight", positions, hidden),
-        embedding_norm=tensors.norm(f"{prefix}embeddings.LayerNorm", hidden),
-        layers=layers,
-        activation=config.activation("activation"),
-        epsilon=1e-12,
-        head=head,
-    )
-
-
-def _post_norm_encoder(config: Config, tensors: Tensors, prefix: str, *, head: Head) -> Network:
-    hidden = config.size("hidden_size")
-    width = config.size("embedding_size", default=hidden)
-    positions = config.size("max_position_embeddings")
-    embeddings = f"{prefix}embeddings"
-    projection = None
-    if width != hidden:
-        projection = tensors.dense(f"{prefix}embeddings_project", hidden, width)
-    return Network(
-        hidden=hidden,
-        heads=config.size("num_attention_heads"),
-        ffn=config.size("intermediate_size"),
-        positions=positions,
+        positions=rows - offset,
         word=tensors.take(f"{embeddings}.word_embeddings.weight", None, width),
-        position=tensors.take(f"{embeddings}.position_embeddings.weight", positions, width),
-        token_type=tensors.take(f"{embeddings}.token_type_embeddings.weight", None, width),
-        embedding_norm=tensors.norm(f"{embeddings}.LayerNorm", width),
-        projection=projection,
-        layers=read_bert_layers(config, tensors, f"{prefix}encoder.layer"),
-        activation=config.activation("hidden_act"),
-        epsilon=config.number("layer_norm_eps", default=1e-12),
+        position=tensors.take(f"{embeddings}.position_embeddings.weight", rows, width),
+        position_offset=offset,
+        token_type=(
+            tensors.take(f"{embeddings}.token_type_embeddings.weight", None, width) if layout.token_types else None
+        ),
+        embedding_norm=tensors.norm(f"{prefix}{layout.embedding_norm}", width),
+        projection=None if width == hidden else tensors.dense(f"{prefix}embeddings_project", hidden, width),
+        layers=layers,
+        activation=config.activation(activation_name),
+        epsilon=layout.epsilon if layout is DISTILBERT else config.number("layer_norm_eps", default=layout.epsilon),
         head=head,
     )
 
 
-def read_bert_layers(config: Config, tensors: Tensors, prefix: str) -> list[NetworkLayer]:
-    """Return the layers under the names that BERT, ELECTRA and RoBERTa share."""
-    hidden, ffn = config.size("hidden_size"), config.size("intermediate_size")
-    layers = []
-    for number in range(config.size("num_hidden_layers", max=200)):
-        name = f"{prefix}.{number}"
-        parts = ("query", "key", "value")
-        layers.append(
-            NetworkLayer(
-                qkv=stack_dense(
-                    *(tensors.dense(f"{name}.attention.self.{part}", hidden, hidden) for part in parts)
-                ),
-                attention_output=tensors.dense(f"{name}.attention.output.dense", hidden, hidden),
-                ffn_up=tensors.dense(f"{name}.intermediate.dense", ffn, hidden),
-                ffn_down=tensors.dense(f"{name}.output.dense", hidden, ffn),
-                attention_norm=tensors.norm(f"{name}.attention.output.LayerNorm", hidden),
-                ffn_norm=tensors.norm(f"{name}.output.LayerNorm", hidden),
-            )
-        )
-    return layers
-
-
-def stack_dense(*parts: Dense) -> Dense:
+def _stack(parts: list[Dense]) -> Dense:
     """Return linear layers with the same inputs as one, their outputs one after the other."""
     biases = [part.bias for part in parts if part.bias is not None]
     return Dense(

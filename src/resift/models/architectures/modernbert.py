@@ -78,9 +78,7 @@ def _rope_theta(config: Config, *, full: bool) -> float:
         kind = parameters.get("full_attention" if full else "sliding_attention")
         if isinstance(kind, dict) and isinstance(kind.get("rope_theta"), (int, float)):
             if kind.get("rope_type", "default") != "default":
-                raise ModelFileError(
-                    f"config.json has rope_type {kind['rope_type']!r}; only default is supported."
-                )
+                raise ModelFileError(f"config.json has rope_type {kind['rope_type']!r}; only default is supported.")
             return float(kind["rope_theta"])
     if full:
         return config.number("global_rope_theta", default=_GLOBAL_THETA)

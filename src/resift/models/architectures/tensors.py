@@ -54,9 +54,7 @@ class Config:
         value = self.value(*names)
         value = default if value is None else value
         if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= max:
-            raise ModelFileError(
-                f"config.json has {names[0]} {value!r}; an integer from 1 to {max} is needed."
-            )
+            raise ModelFileError(f"config.json has {names[0]} {value!r}; an integer from 1 to {max} is needed.")
         return value
 
     def number(self, *names: str, default: float) -> float:
@@ -96,9 +94,7 @@ class Tensors:
         for candidate in candidates:
             if candidate + of in self._arrays:
                 return candidate
-        raise ModelFileError(
-            f"The weights have no tensor {candidates[0] + of!r}; the file is not this architecture."
-        )
+        raise ModelFileError(f"The weights have no tensor {candidates[0] + of!r}; the file is not this architecture.")
 
     def take(self, name: str, *shape: int | None) -> Array:
         """Return a tensor of a shape; None stands for any size."""

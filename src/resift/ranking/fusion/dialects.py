@@ -222,9 +222,7 @@ def _relative_llama_index(scores: Sequence[float]) -> list[float]:
     return _scale(scores, min(scores), max(scores)) if scores else []
 
 
-def _scale(
-    scores: Sequence[float], low: float, high: float, *, equal: list[float] | None = None
-) -> list[float]:
+def _scale(scores: Sequence[float], low: float, high: float, *, equal: list[float] | None = None) -> list[float]:
     if high == low:
         return equal or [1.0 if high > 0 else 0.0] * len(scores)
     return [(score - low) / (high - low) for score in scores]
@@ -261,7 +259,7 @@ DBSF_DIALECTS: dict[str, ScoreDialect] = {
 RELATIVE_SCORE_DIALECTS: dict[str, ScoreDialect] = {
     "llama-index": ScoreDialect(
         scale=_relative_llama_index, weighting="normalized", key=_node_key, identity="text and metadata"
-    ),
+    )
 }
 
 
@@ -318,18 +316,12 @@ class _EngineTotal:
 
 
 def _reject_options(
-    engine: str,
-    method: str,
-    dialect: Dialect | ScoreDialect,
-    weights: Weights | None,
-    identity: Identity | None,
+    engine: str, method: str, dialect: Dialect | ScoreDialect, weights: Weights | None, identity: Identity | None
 ) -> None:
     if weights is not None and dialect.weighting == "none":
         raise InputError(f"{method} has no weights in {engine}: omit weights, or the dialect.")
     if identity not in (None, dialect.identity):
-        raise InputError(
-            f"Hits are the same by {dialect.identity} in {engine}: omit identity, or the dialect."
-        )
+        raise InputError(f"Hits are the same by {dialect.identity} in {engine}: omit identity, or the dialect.")
 
 
 def _engine_weights(
@@ -356,8 +348,7 @@ def _to_fused(
         ids=tuple(entry.hit.id for entry in order),
         scores=tuple(entry.total for entry in order),
         parts={
-            label: {entry.hit.id: entry.parts[label] for entry in order if label in entry.parts}
-            for label in labels
+            label: {entry.hit.id: entry.parts[label] for entry in order if label in entry.parts} for label in labels
         },
         note=f"as {engine} computes it",
         merged={hit.id: entry.hit.id for entry in order for hit in entry.hits if hit.id != entry.hit.id},

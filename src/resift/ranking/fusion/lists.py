@@ -80,9 +80,7 @@ def prepare_lists(
     key_of = None if identity == "id" else key_function(identity)
     lists = [
         _ranked_list(name, hits, factor, key_of, mode)
-        for name, hits, factor, mode in zip(
-            names, rankings, factors, retrieval_modes or [""] * len(names), strict=True
-        )
+        for name, hits, factor, mode in zip(names, rankings, factors, retrieval_modes or [""] * len(names), strict=True)
         if factor > 0
     ]
     return declared_order(lists, [ranked.name for ranked in lists], sources) if sources else lists
@@ -125,9 +123,7 @@ def content_key(hit: Hit) -> str:
 def list_names(rankings: Rankings) -> list[str]:
     """Return the source of each list's first hit; raises InputError for anything but lists of hits."""
     if isinstance(rankings, (str, Mapping)) or not isinstance(rankings, Sequence):
-        raise InputError(
-            f"Rankings are a {type(rankings).__name__}; pass a list of lists of Hits, or use resift.fuse."
-        )
+        raise InputError(f"Rankings are a {type(rankings).__name__}; pass a list of lists of Hits, or use resift.fuse.")
     names = []
     for number, hits in enumerate(rankings):
         if isinstance(hits, (str, Mapping)) or not isinstance(hits, Sequence):
@@ -157,9 +153,7 @@ def check_weights(weights: Weights | None, names: Sequence[str]) -> list[float]:
     if isinstance(weights, Mapping):
         for name in weights:
             if name not in names:
-                raise InputError(
-                    f"A weight is given for {name!r}. {did_you_mean(str(name), filter(None, names))}"
-                )
+                raise InputError(f"A weight is given for {name!r}. {did_you_mean(str(name), filter(None, names))}")
         weights = [weights.get(name, 1.0) for name in names]
     factors = [check_number(weight, "A weight") for weight in check_list(weights, "weights", "numbers")]
     if len(factors) != len(names):
@@ -231,10 +225,7 @@ def fuse_values(
     merged = {}
     if not by_id:
         merged = {
-            hit.id: firsts[key].id
-            for ranked in lists
-            for key, hit in ranked.hits.items()
-            if hit.id != firsts[key].id
+            hit.id: firsts[key].id for ranked in lists for key, hit in ranked.hits.items() if hit.id != firsts[key].id
         }
     record = StageRecord(
         kind=StageKind.FUSE,
@@ -303,14 +294,11 @@ def _contributions(
     """Return list -> id -> the value that the list added; `firsts` translates keys that are not ids."""
     ids = [ranked.hits if firsts is None else [firsts[key].id for key in ranked.hits] for ranked in lists]
     return {
-        label: dict(zip(keys, column, strict=True))
-        for label, keys, column in zip(labels, ids, values, strict=True)
+        label: dict(zip(keys, column, strict=True)) for label, keys, column in zip(labels, ids, values, strict=True)
     }
 
 
-def _duplicate_notes(
-    lists: Sequence[RankedList], labels: Sequence[str], firsts: Mapping[str, Hit]
-) -> dict[str, str]:
+def _duplicate_notes(lists: Sequence[RankedList], labels: Sequence[str], firsts: Mapping[str, Hit]) -> dict[str, str]:
     """Return id -> how often a list repeats it, for repeated ids."""
     notes: dict[str, str] = {}
     for ranked, label in zip(lists, labels, strict=True):

@@ -28,17 +28,7 @@ from resift.ranking.fusion.score_based import (
     relative_score,
 )
 from resift.ranking.fusion.weighted import weighted
-from resift.types import (
-    FusedHits,
-    Hit,
-    Ranking,
-    StageKind,
-    StageRecord,
-    Trace,
-    cut_record,
-    make_record,
-    set_original,
-)
+from resift.types import FusedHits, Hit, Ranking, StageKind, StageRecord, Trace, cut_record, make_record, set_original
 from resift.validation import DEFAULT_K, check_k
 
 Lists = Mapping[str, Candidates] | Sequence[Candidates]
@@ -145,9 +135,7 @@ def _read_list(candidates: Candidates, name: str, keys: Sequence[str] | None) ->
     if not name or {hit.source for hit in hits} <= {name}:
         return hits
     # The list's name replaces the source that the hits had before.
-    return [
-        hit if hit.source == name else set_original(replace(hit, source=name), hit.original) for hit in hits
-    ]
+    return [hit if hit.source == name else set_original(replace(hit, source=name), hit.original) for hit in hits]
 
 
 def fusion_method(name: str) -> FusionMethod:
@@ -219,8 +207,7 @@ class Comparison:
     def ranks(self) -> dict[str, dict[str, int | None]]:
         """Return id -> engine -> rank; None if the engine does not return the hit."""
         ranks = {
-            engine: {hit.id: rank for rank, hit in enumerate(hits, start=1)}
-            for engine, hits in self.orders.items()
+            engine: {hit.id: rank for rank, hit in enumerate(hits, start=1)} for engine, hits in self.orders.items()
         }
         ids = dict.fromkeys(hit.id for hits in self.orders.values() for hit in hits)
         return {id: {engine: ranks[engine].get(id) for engine in self.orders} for id in ids}

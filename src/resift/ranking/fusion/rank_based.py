@@ -9,14 +9,7 @@ from typing import Unpack
 
 from resift.errors import InputError
 from resift.ranking.fusion.dialects import DialectName, fuse_as
-from resift.ranking.fusion.lists import (
-    Identity,
-    ListOptions,
-    Rankings,
-    Weights,
-    fuse_values,
-    prepare_lists,
-)
+from resift.ranking.fusion.lists import Identity, ListOptions, Rankings, Weights, fuse_values, prepare_lists
 from resift.types import FusedHits
 from resift.validation import check_number
 
@@ -72,9 +65,7 @@ def isr(rankings: Rankings, *, k: int | None = None, **options: Unpack[ListOptio
     return fuse_values(lists, values, name="isr", k=k, total=lambda parts: len(parts) * fsum(parts))
 
 
-def rbc(
-    rankings: Rankings, *, k: int | None = None, phi: float = 0.8, **options: Unpack[ListOptions]
-) -> FusedHits:
+def rbc(rankings: Rankings, *, k: int | None = None, phi: float = 0.8, **options: Unpack[ListOptions]) -> FusedHits:
     """Fuse by rank-biased centroids: Σ w (1-φ) φ^(rank-1) (Bailey et al., SIGIR 2017)."""
     check_number(phi, "phi", gt=0, lt=1)
     lists = prepare_lists(rankings, **options)

@@ -8,13 +8,7 @@ from typing import Literal, Unpack, cast
 
 from resift import events
 from resift.events import Sink
-from resift.ranking.fusion.dialects import (
-    DBSF_DIALECTS,
-    DIALECTS,
-    RELATIVE_SCORE_DIALECTS,
-    DialectName,
-    dialect_name,
-)
+from resift.ranking.fusion.dialects import DBSF_DIALECTS, DIALECTS, RELATIVE_SCORE_DIALECTS, DialectName, dialect_name
 from resift.ranking.fusion.lists import ListOptions
 from resift.ranking.fusion.methods import METHODS, FuseOptions, method_options, method_with_options
 from resift.ranking.fusion.score_based import NORMALIZATIONS
@@ -34,10 +28,7 @@ def _file_options(method: str) -> type[Options]:
             Literal["id", "content", "id-source"] | None,
             option("What makes two hits the same; by default the id, or the dialect's rule.", default=None),
         ),
-        "k_param": (
-            float | None,
-            option("RRF's constant; by default 60, or the dialect's.", default=None, gt=0),
-        ),
+        "k_param": (float | None, option("RRF's constant; by default 60, or the dialect's.", default=None, gt=0)),
         "dialect": (
             str | None,
             option(
@@ -56,9 +47,7 @@ def _file_options(method: str) -> type[Options]:
         ),
         "phi": (
             float,
-            option(
-                "Patience of the reader: values near 1 look far down the lists.", default=0.8, gt=0, max=1
-            ),
+            option("Patience of the reader: values near 1 look far down the lists.", default=0.8, gt=0, max=1),
         ),
     }
     taken = method_options(METHODS[method])
@@ -90,9 +79,7 @@ class FusionReranker:
         options = "".join(f", {key}={value!r}" for key, value in self.options.items())
         return f"{type(self).__name__}({self.name!r}{options})"
 
-    async def fuse(
-        self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None
-    ) -> FusedHits:
+    async def fuse(self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None) -> FusedHits:
         """Return the best k of the fused lists; the query is not used."""
         fused = self._fuse(per_store, k=check_k(k), **self.options)
         if self._sink is not None:
@@ -139,12 +126,8 @@ class RRFReranker(FusionReranker):
         return f"RRFReranker(k_param={self.k_param}{f', dialect={engine!r}' if engine else ''})"
 
 
-def is_built_in_fusion(reranker: object) -> bool:
-    """Whether a reranker is one of Resift's fusion methods."""
-    kind = type(reranker)
-    return kind is WeightedReranker or (
-        kind in (FusionReranker, RRFReranker) and getattr(reranker, "name", "") in METHODS
-    )
+BUILT_IN_FUSION = (WeightedReranker, FusionReranker, RRFReranker)
+"""The types of rerankers that fuse by one of `METHODS`, or by a method of another package."""
 
 
 class Method:

@@ -61,11 +61,7 @@ def _comb(total: Total) -> Comb:
     name = total.__name__.replace("_", "-")
 
     def method(
-        rankings: Rankings,
-        *,
-        k: int | None = None,
-        normalize: Normalization = "none",
-        **options: Unpack[ListOptions],
+        rankings: Rankings, *, k: int | None = None, normalize: Normalization = "none", **options: Unpack[ListOptions]
     ) -> FusedHits:
         lists = prepare_lists(rankings, **options)
         return fuse_values(lists, _scaled(lists, normalizer(normalize)), name=name, k=k, total=total)
@@ -106,11 +102,7 @@ def comb_min(scores: list[float]) -> float:
 
 
 def linear(
-    rankings: Rankings,
-    *,
-    k: int | None = None,
-    normalize: Normalization = "min-max",
-    **options: Unpack[ListOptions],
+    rankings: Rankings, *, k: int | None = None, normalize: Normalization = "min-max", **options: Unpack[ListOptions]
 ) -> FusedHits:
     """Fuse by a weighted mean of normalized scores; a list without the hit counts 0 (Bruch et al., 2023)."""
     lists = prepare_lists(rankings, **options)
@@ -130,19 +122,13 @@ def relative_score(
 ) -> FusedHits:
     """Fuse by the weighted sum of min-max scores, as Weaviate's relativeScoreFusion does."""
     if dialect is not None:
-        return fuse_scores_as(
-            dialect, rankings, RELATIVE_SCORE_DIALECTS, method="relative-score", k=k, **options
-        )
+        return fuse_scores_as(dialect, rankings, RELATIVE_SCORE_DIALECTS, method="relative-score", k=k, **options)
     lists = prepare_lists(rankings, **options)
     return fuse_values(lists, _scaled(lists, min_max), name="relative-score", k=k)
 
 
 def dbsf(
-    rankings: Rankings,
-    *,
-    k: int | None = None,
-    dialect: DbsfDialect | None = None,
-    **options: Unpack[ListOptions],
+    rankings: Rankings, *, k: int | None = None, dialect: DbsfDialect | None = None, **options: Unpack[ListOptions]
 ) -> FusedHits:
     """Fuse by the sum of scores scaled by mean ± 3 deviations (distribution-based score fusion).
 
@@ -178,9 +164,7 @@ def log_odds(
     return fuse_values(lists, values, name="log-odds", k=k, total=lambda parts: fsum([*parts, base]))
 
 
-def _scaled(
-    lists: Sequence[RankedList], scale: Callable[[Sequence[float]], list[float]]
-) -> list[list[float]]:
+def _scaled(lists: Sequence[RankedList], scale: Callable[[Sequence[float]], list[float]]) -> list[list[float]]:
     return [[ranked.weight * value for value in scale(ranked.scores())] for ranked in lists]
 
 

@@ -69,7 +69,13 @@ def weighted(
         rankings = check_list(rankings, "rankings", "ranked lists")
     prepared = prepare_lists(rankings, retrieval_modes=modes, **options)
     lists = [ranked for ranked in prepared if ranked.hits]
-    known = dict(text_facts(_first_texts(lists), query) if facts is None else facts)
+    if facts is None:
+        first: dict[str, Hit] = {}
+        for ranked in lists:
+            first |= {hit.id: hit for hit in islice(ranked.hits.values(), TEXTS_PER_LIST)}
+        # By id, so that the order of the lists does not matter.
+        facts = text_facts([first[id].text for id in sorted(first)], query)
+    known = dict(facts)
     languages_by_name = dict(zip(list_names(rankings), languages, strict=True)) if languages else {}
     fits = [language_fit(languages_by_name.get(ranked.name, "any"), known) for ranked in lists]
     english_vectors = any(
@@ -91,9 +97,7 @@ def weighted(
         note += f": the model of {', '.join(foreign)} does not know this script"
     elif code_share(known.get(CODE_DENSITY, 0.0)):
         note += f": {known[CODE_DENSITY]:.2g} signs of code per word"
-    return fuse_values(
-        lists, values, name=NAME, k=k, weights=by_label, evidence={**known, **measured}, note=note
-    )
+    return fuse_values(lists, values, name=NAME, k=k, weights=by_label, evidence={**known, **measured}, note=note)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,9 +135,7 @@ class WeightedReranker:
         **options: Unpack[ListOptions],
     ) -> None:
         self.dense_weight = dense_weight
-        self.model = (model or order_model.default_model()).shifted(
-            dense=check_number(dense_shift, "dense_shift")
-        )
+        self.model = (model or order_model.default_model()).shifted(dense=check_number(dense_shift, "dense_shift"))
         self.options = options
 
     async def fuse(
@@ -173,8 +175,7 @@ def _weighted_values(
     pool_size = len(set().union(*[ranked.hits for ranked in lists]))
     members = [[lists[i] for i in group.copies] for group in groups]
     lengths = [
-        len(own[0].hits) if len(own) == 1 else len(set().union(*[ranked.hits for ranked in own]))
-        for own in members
+        len(own[0].hits) if len(own) == 1 else len(set().union(*[ranked.hits for ranked in own])) for own in members
     ]
     columns = []
     for group, own, length in zip(groups, members, lengths, strict=True):
@@ -182,7 +183,16 @@ def _weighted_values(
         exhausted = group.retrieval_mode == "lexical" and length < max(lengths)
         columns.append(_z_scores(own, pool_size, exhausted=exhausted))
     modes = [group.retrieval_mode for group in groups]
-    measured = _list_facts(modes, members, columns, facts.get(CODE_DENSITY, 0.0))
+    measured: dict[str, float] = {}
+    if "lexical" in modes and "dense" in modes:
+        by_mode: dict[str, dict[str, float]] = {mode: {} for mode in modes}
+        for mode, own, z_scores in zip(modes, members, columns, strict=True):
+            for ranked, column in zip(own, z_scores, strict=True):
+                by_mode[mode].update(zip(ranked.hits, column, strict=True))
+        lexical, dense = by_mode["lexical"], by_mode["dense"]
+        # In any order: the sums are exact before they are rounded.
+        first, second = ([values.get(id, 0.0) for id in lexical | dense] for values in (lexical, dense))
+        measured = list_facts(first, second, facts.get(CODE_DENSITY, 0.0))
     group_weights = model.list_weights(
         modes,
         {**facts, **measured},
@@ -194,23 +204,6 @@ def _weighted_values(
             weights[i] = factor = lists[i].weight * weight / copies  # equal lists share one weight
             values[i] = [factor * value for value in column]
     return values, weights, measured
-
-
-def _list_facts(
-    modes: Sequence[str],
-    members: Sequence[Sequence[RankedList]],
-    columns: Sequence[Sequence[Sequence[float]]],
-    code_density: float,
-) -> dict[str, float]:
-    if "lexical" not in modes or "dense" not in modes:
-        return {}
-    values: dict[str, dict[str, float]] = {"lexical": {}, "dense": {}}
-    for mode, lists, z_scores in zip(modes, members, columns, strict=True):
-        for ranked, column in zip(lists, z_scores, strict=True):
-            values.get(mode, {}).update(zip(ranked.hits, column, strict=True))
-    ids = sorted(values["lexical"].keys() | values["dense"].keys())
-    lexical, dense = ([values[mode].get(id, 0.0) for id in ids] for mode in ("lexical", "dense"))
-    return list_facts(lexical, dense, code_density)
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,11 +272,3 @@ def _z_scores(lists: Sequence[RankedList], pool_size: int, *, exhausted: bool) -
     # Relative to the lowest, so that a list without the hit adds nothing.
     lowest = min(values)
     return [[value - lowest for value in values[column]] for column in columns]
-
-
-def _first_texts(lists: Sequence[RankedList]) -> list[str]:
-    hits: dict[str, Hit] = {}
-    for ranked in lists:
-        hits |= {hit.id: hit for hit in islice(ranked.hits.values(), TEXTS_PER_LIST)}
-    # By id, so that the order of the lists changes no float of the sums over texts.
-    return [hits[id].text for id in sorted(hits)]

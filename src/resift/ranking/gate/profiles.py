@@ -76,12 +76,8 @@ class Relax:
     The reranker may find relevant hits that the first stage scored low.
     """
 
-    floor: Mapping[str, float] = field(
-        default_factory=lambda: MappingProxyType({"C": 0.8, "D": 0.65, "F": 0.5})
-    )
-    top_k: Mapping[str, float] = field(
-        default_factory=lambda: MappingProxyType({"C": 1.25, "D": 1.5, "F": 2.0})
-    )
+    floor: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({"C": 0.8, "D": 0.65, "F": 0.5}))
+    top_k: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({"C": 1.25, "D": 1.5, "F": 2.0}))
 
     def __post_init__(self) -> None:
         if any(not 0 <= factor <= 1 for factor in self.floor.values()):
@@ -112,9 +108,7 @@ class Profile:
 
     name: str = "custom"
     default: float | None = option("Floor of sections that are not in `floors`.", key="floor", default=None)
-    floors: Mapping[str, float] = option(
-        "Floor per section; they replace the profile's floors.", default_factory=dict
-    )
+    floors: Mapping[str, float] = option("Floor per section; they replace the profile's floors.", default_factory=dict)
     signal: str = option(
         "Scores that the floors apply to: a store's, such as docs.vectors, or `score`, the fused score.",
         default=OWN_SCORE,
@@ -171,9 +165,7 @@ def load_profile(name: str, **options: object) -> Profile:
     plugin = load_plugin(GATE_PROFILES, check_text(name, "name"))
     profile = build_plugin(plugin, name, options) if callable(plugin) else plugin
     if not isinstance(profile, Profile):
-        raise PluginLoadError(
-            f"The gate profile {name!r} is a {type(profile).__name__}; it must be a Profile."
-        )
+        raise PluginLoadError(f"The gate profile {name!r} is a {type(profile).__name__}; it must be a Profile.")
     if options and not callable(plugin):
         raise InputError(f"The gate profile {name!r} has no options.")
     return profile

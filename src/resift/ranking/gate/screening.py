@@ -96,11 +96,7 @@ class Hint:
 
 
 def find_cliff(
-    scores: Sequence[float] | None,
-    *,
-    floor: float | None,
-    rerank_top_n: int | None,
-    policy: Cliff | None = None,
+    scores: Sequence[float] | None, *, floor: float | None, rerank_top_n: int | None, policy: Cliff | None = None
 ) -> Hint:
     """Return the first cliff after the first `rerank_top_n` scores, or the reason for its absence.
 
@@ -227,9 +223,7 @@ def _tighten(pool: _Pool, graded: Grade) -> Hint:
     # Without its reranker the first stage decides alone: a smaller pool would only lose hits.
     if not pool.breaker_closed():
         return Hint(skip_reason="breaker_not_closed")
-    hint = find_cliff(
-        pool.scores, floor=pool.static_floor, rerank_top_n=pool.rerank_top_n, policy=pool.profile.cliff
-    )
+    hint = find_cliff(pool.scores, floor=pool.static_floor, rerank_top_n=pool.rerank_top_n, policy=pool.profile.cliff)
     if hint.floor is None:
         return hint
     floor = hint.floor

@@ -87,9 +87,7 @@ def connect(
     key = find_key(provider, options.get("api_key"), options.get("api_key_file"), env=variables)
     # A variable that is named but empty is a mistake, even if no key is needed.
     if key is None and (needs_key or named):
-        raise MissingKeyError(
-            f"{provider}: no key. Set {' or '.join(variables)}, or pass api_key= or api_key_file=."
-        )
+        raise MissingKeyError(f"{provider}: no key. Set {' or '.join(variables)}, or pass api_key= or api_key_file=.")
     endpoint = check_endpoint(
         provider,
         base_url,
@@ -191,9 +189,7 @@ class ProviderClient:
                 return await self._attempt(path, content, model)
         return await self._attempt(path, content, model, stale_is_failure=True)
 
-    async def _attempt(
-        self, path: str, content: bytes, model: str | None, *, stale_is_failure: bool = False
-    ) -> bytes:
+    async def _attempt(self, path: str, content: bytes, model: str | None, *, stale_is_failure: bool = False) -> bytes:
         httpx = self._httpx
         client = await warm_client(self.endpoint)
         trace = _RequestTrace()

@@ -175,9 +175,7 @@ class Spending:
         with self._lock:
             spent = (0.0, self._minute.total(now_s), self._day.total(now_s))
             names = ("call", "minute", "day")
-            for name, limit, before in zip(
-                names, (limits.call, limits.minute, limits.day), spent, strict=True
-            ):
+            for name, limit, before in zip(names, (limits.call, limits.minute, limits.day), spent, strict=True):
                 # A billionth of tolerance: these are sums of floats.
                 if limit is not None and before + usd > limit + 1e-9:
                     already = f" on top of ${before:.6f}" if before else ""

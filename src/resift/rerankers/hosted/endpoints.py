@@ -55,13 +55,11 @@ def check_endpoint(
         )
     if reach == "loopback" and not allow_loopback:
         raise ConfigError(
-            f"{provider}: base_url {base_url!r} is this machine. "
-            "Pass allow_loopback=True if that is intended."
+            f"{provider}: base_url {base_url!r} is this machine. Pass allow_loopback=True if that is intended."
         )
     if reach == "private" and not allow_private:
         raise ConfigError(
-            f"{provider}: base_url {base_url!r} is in a private network. "
-            "Pass allow_private=True if that is intended."
+            f"{provider}: base_url {base_url!r} is in a private network. Pass allow_private=True if that is intended."
         )
     if parts.scheme != "https" and reach != "loopback":
         raise ConfigError(
@@ -81,9 +79,7 @@ def _split_url(provider: str, base_url: str) -> SplitResult:
         raise ConfigError(f"{provider}: base_url is not a URL. {form}") from None
     if "@" in parts.netloc:
         # Not quoted: the part before the @ is a credential.
-        raise ConfigError(
-            f"{provider}: base_url has a user name or password. Pass the key as api_key instead."
-        )
+        raise ConfigError(f"{provider}: base_url has a user name or password. Pass the key as api_key instead.")
     if parts.scheme not in ("http", "https") or not parts.hostname:
         problem = "is not https://host[:port][/path]"
     elif not all("!" <= char <= "~" for char in base_url) or "\\" in base_url:

@@ -182,9 +182,7 @@ def read_scores(answer: object, provider: Provider, *, count: int) -> list[float
 
 
 def _bad_answer(provider: Provider, problem: str) -> ProviderBadAnswer:
-    return ProviderBadAnswer(
-        f"{provider.name} answered 200, but {problem}.", provider=provider.name, status=200
-    )
+    return ProviderBadAnswer(f"{provider.name} answered 200, but {problem}.", provider=provider.name, status=200)
 
 
 # --- HTTP statuses as typed errors: breakers and tiers decide by their class --------------------------------

@@ -82,12 +82,7 @@ class HostedReranker(FusesThenScores):
             )
         self._provider = row
         self._client = connect(
-            provider,
-            address,
-            connection,
-            message_at=row.message_at,
-            key_env=row.key_env,
-            needs_key=row.needs_key,
+            provider, address, connection, message_at=row.message_at, key_env=row.key_env, needs_key=row.needs_key
         )
         self.name = provider
         self.fuse_timeout_s = self._client.timeout_s
@@ -164,9 +159,7 @@ class HostedReranker(FusesThenScores):
         if failures:
             reason = f"{len(failures)} of {len(batches)} batches failed: {failures[0]}"
         elif unsent:
-            reason = (
-                f"{unsent} hits did not fit in one request, and scores of two requests are not comparable"
-            )
+            reason = f"{unsent} hits did not fit in one request, and scores of two requests are not comparable"
         note = self.model or ""
         return Scores(
             values,
@@ -188,22 +181,14 @@ class HostedReranker(FusesThenScores):
         return usd
 
     def _settle(
-        self,
-        results: Sequence[BatchResult],
-        expected: Sequence[Usage],
-        reserved: float,
-        deadline: Deadline,
+        self, results: Sequence[BatchResult], expected: Sequence[Usage], reserved: float, deadline: Deadline
     ) -> dict[str, float]:
         """Replace the expected cost by the reported one, emit it, and return usage and cost.
 
         Requests that failed are not billed, except that nobody knows it of those that timed out.
         """
         answered = [result[1] for result in results if isinstance(result, tuple)]
-        late = [
-            usage
-            for result, usage in zip(results, expected, strict=True)
-            if isinstance(result, ProviderTimeout)
-        ]
+        late = [usage for result, usage in zip(results, expected, strict=True) if isinstance(result, ProviderTimeout)]
         cost = None if self.price is None else sum(map(self.price.cost, answered))
         if self.price is not None and cost is not None:
             self._spending.correct(cost + sum(map(self.price.cost, late)) - reserved, deadline.clock())
@@ -235,9 +220,7 @@ class HostedReranker(FusesThenScores):
         # Two listwise requests have two scales, so only the first is sent and the rest stays unscored.
         return batches if self.pointwise else batches[:1]
 
-    async def _score_batch(
-        self, query: str, texts: list[str], expected: Usage, deadline: Deadline
-    ) -> BatchResult:
+    async def _score_batch(self, query: str, texts: list[str], expected: Usage, deadline: Deadline) -> BatchResult:
         body = self._provider.request(query, texts, model=self.model)
         try:
             answer = await self._client.post(self._provider.path, body, deadline=deadline)
@@ -284,8 +267,7 @@ def worst_failure(failures: Sequence[ProviderError | DeadlineExceeded]) -> Provi
 # --- Options in pipeline files ------------------------------------------------------------------------------
 
 _KEY_HELP = (
-    "Environment variable that contains the key, if not the provider's own. "
-    "If it is unset, this tier is skipped."
+    "Environment variable that contains the key, if not the provider's own. If it is unset, this tier is skipped."
 )
 
 
@@ -301,10 +283,7 @@ class EndpointOptions(Options):
 
     api_key_env: str | None = option(_KEY_HELP, default=None, kind="variable")
     api_key_file: str | None = option(
-        "File that contains the key, relative to the pipeline file.",
-        default=None,
-        kind="key file",
-        must_exist=True,
+        "File that contains the key, relative to the pipeline file.", default=None, kind="key file", must_exist=True
     )
     allow_loopback: bool = option("Allow plain http to this machine.", default=False)
     allow_private: bool = option("Allow an address in a private network.", default=False)
@@ -336,9 +315,7 @@ class HostedOptions(EndpointOptions):
     provider: ClassVar[Provider]
 
     model: str | None = option("The provider's model.", default=None)
-    base_url: str | None = option(
-        "Address of the service, if not the provider's own.", default=None, kind="address"
-    )
+    base_url: str | None = option("Address of the service, if not the provider's own.", default=None, kind="address")
     timeout_s: float = option("Maximum time for one request, in seconds.", default=10.0, gt=0)
     cross_encoder_reranking_enabled: bool | None = option(
         "`false` switches it off; so does the variable RESIFT_CROSS_ENCODER_RERANKING_ENABLED.", default=None
@@ -450,9 +427,7 @@ class HostedFactory:
         """Return the provider's reranker; None if its key is unset or it is switched off."""
         return hosted_reranker(self.provider, **options)
 
-    def required(
-        self, *, cross_encoder_reranking_enabled: bool | None = None, **options: JsonValue
-    ) -> HostedReranker:
+    def required(self, *, cross_encoder_reranking_enabled: bool | None = None, **options: JsonValue) -> HostedReranker:
         """Return the provider's reranker; raises ConfigError if something is missing."""
         if not is_enabled(cross_encoder_reranking_enabled):
             raise ConfigError(f"{self.provider} is switched off: {ENABLED_VARIABLE} or its option is false.")

@@ -10,42 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 from resift.errors import InputError, UnsafeCypherError
-from resift.stores.graph.cypher_tokens import (
-    CONTINUATIONS,
-    FORBIDDEN,
-    FUNCTIONS,
-    INFIX,
-    KEYWORDS,
-    NAME,
-    NUMBER,
-    PATH_WORDS,
-    PREPARSER_OPTIONS,
-    PROCEDURES,
-    READ_STARTS,
-    STRING,
-    SYMBOL,
-    WORD,
-    Token,
-    make_error,
-    tokenize,
-)
+from resift.stores.graph import cypher_tokens as tokens
+from resift.stores.graph.cypher_tokens import NAME, NUMBER, PATH_WORDS, READ_STARTS, SYMBOL, WORD, Token, make_error
 
 MAX_LENGTH = 200_000
 MAX_DEPTH = 100
 
 _ESCAPE = re.compile(r"\\u+([0-9a-fA-F]{4})|\\U([0-9a-fA-F]{8})")
 _ESCAPE_OR_PAIR = re.compile(r"\\\\|\\u+([0-9a-fA-F]{4})|\\U([0-9a-fA-F]{8})")
-
-
-@runtime_checkable
-class HasAllowlists(Protocol):
-    """A graph store whose owner allows more procedures or functions, for instance macros."""
-
-    procedures: Iterable[str]
-    functions: Iterable[str]
 
 
 def check_cypher(statement: str, *, procedures: Iterable[str] = (), functions: Iterable[str] = ()) -> None:
@@ -58,13 +32,13 @@ def check_cypher(statement: str, *, procedures: Iterable[str] = (), functions: I
         raise UnsafeCypherError(f"the statement is a {type(statement).__name__}, not a string")
     if len(statement) > MAX_LENGTH:
         raise UnsafeCypherError(f"the statement has {len(statement)} characters, more than {MAX_LENGTH}")
-    allowed_procedures = PROCEDURES | _lowercase("procedures", procedures)
-    allowed_functions = FUNCTIONS | _lowercase("functions", functions)
+    allowed_procedures = tokens.PROCEDURES | _lowercase("procedures", procedures)
+    allowed_functions = tokens.FUNCTIONS | _lowercase("functions", functions)
     readings = [statement]
     if "\\" in statement:  # as written, and in each way in which an engine may decode its escapes
         readings += [pattern.sub(_decode_escape, statement) for pattern in (_ESCAPE, _ESCAPE_OR_PAIR)]
     for text in dict.fromkeys(readings):
-        parser = _Parser(text, tokenize(text), allowed_procedures, allowed_functions)
+        parser = _Parser(text, tokens.tokenize(text), allowed_procedures, allowed_functions)
         try:
             parser.parse()
         except RecursionError as exc:  # the parser does not recurse, but a caller's stack may be deep
@@ -76,10 +50,7 @@ def check_cypher_for(store: object, statement: str) -> None:
 
     The store's own `procedures` and `functions`, if it has them, extend the built-in allowlists.
     """
-    if isinstance(store, HasAllowlists):
-        check_cypher(statement, procedures=store.procedures, functions=store.functions)
-    else:
-        check_cypher(statement)
+    check_cypher(statement, procedures=getattr(store, "procedures", ()), functions=getattr(store, "functions", ()))
 
 
 def _lowercase(argument: str, names: Iterable[str]) -> frozenset[str]:
@@ -130,10 +101,10 @@ class _Parser:
     """Reads the tokens of one statement once; `parse` returns or raises UnsafeCypherError."""
 
     def __init__(
-        self, text: str, tokens: Sequence[Token], procedures: frozenset[str], functions: frozenset[str]
+        self, text: str, statement: Sequence[Token], procedures: frozenset[str], functions: frozenset[str]
     ) -> None:
         self._text = text
-        self._tokens = tokens
+        self._tokens = statement
         self._procedures = procedures
         self._functions = functions
         self._index = 0
@@ -183,9 +154,9 @@ class _Parser:
         return make_error(self._text, start, reason)
 
     def _word_error(self, key: str) -> UnsafeCypherError:
-        if key in FORBIDDEN:
+        if key in tokens.FORBIDDEN:
             return self._error(f"{key} where a clause can start")
-        shown = key if key in KEYWORDS else "a word"
+        shown = key if key in tokens.KEYWORDS else "a word"
         return self._error(f"{shown} where no read clause or operator is allowed")
 
     def _name_error(self, kind: str, name: str) -> UnsafeCypherError:
@@ -238,7 +209,7 @@ class _Parser:
             self._advance(OPERAND, tokens=2)
         elif not self._take_function_call():
             # A clause word as a name is refused if the word before it may itself be a name.
-            if key in FORBIDDEN and before.key in _SOFT_PREFIXES and self._peek(1).is_("[", "{"):
+            if key in tokens.FORBIDDEN and before.key in _SOFT_PREFIXES and self._peek(1).is_("[", "{"):
                 raise self._word_error(key)
             self._advance(AFTER)
 
@@ -288,7 +259,7 @@ class _Parser:
         is_path_word = top.star and key in PATH_WORDS
         if self._peek(-1).kind == NUMBER and key in ("PATH", "PATHS", "GROUP", "GROUPS"):
             is_path_word = True
-        if key in INFIX:
+        if key in tokens.INFIX:
             self._advance(OPERAND)
         elif key in ("STARTS", "ENDS") and following.key == "WITH":
             self._advance(OPERAND, tokens=2)
@@ -329,16 +300,12 @@ class _Parser:
             self._index += 1
             if key == "EXPLAIN" and self._peek().key == "LOGICAL":
                 self._index += 1
-            if key == "CYPHER":
-                self._skip_options()
-
-    def _skip_options(self) -> None:
-        if self._peek().kind == NUMBER:
-            self._index += 1
-        while self._peek().text.lower() in PREPARSER_OPTIONS and self._peek(1).is_("="):
-            if self._peek(2).kind not in (WORD, NUMBER):
-                raise self._error("an option of CYPHER without a plain value")
-            self._index += 3
+            if key == "CYPHER" and self._peek().kind == NUMBER:
+                self._index += 1
+            while key == "CYPHER" and self._peek().text.lower() in tokens.PREPARSER_OPTIONS and self._peek(1).is_("="):
+                if self._peek(2).kind not in (WORD, NUMBER):
+                    raise self._error("an option of CYPHER without a plain value")
+                self._index += 3
 
     def _take_clause(self, key: str) -> None:
         """Take a word where only a clause can start. Another word is refused."""
@@ -351,7 +318,7 @@ class _Parser:
             raise self._word_error(key)
         elif key == "HINT":
             self._take_join_hint()
-        elif key in CONTINUATIONS:
+        elif key in tokens.CONTINUATIONS:
             top.clause = key
             self._advance(OPERAND)
         elif key == "UNION":
@@ -447,7 +414,7 @@ class _Parser:
         self._top.state = AFTER
 
     def _take_type(self) -> None:
-        """Take the type of CAST(x AS type): INT64[], DECIMAL(18, 3), STRUCT(a UNION(b INT64, c STRING))."""
+        """Take the type of CAST(x AS type): INT64[], DECIMAL(18, 3), STRUCT(a UNION(b INT64, c tokens.STRING))."""
         self._take_name()
         closers: list[str] = []
         while closers or not self._peek().is_(")"):
@@ -485,7 +452,7 @@ class _Parser:
         if top.state == LABEL:
             self._advance(AFTER)
         elif top.state == OPERAND:
-            if top.opener == "{" and token.kind in (NAME, STRING) and self._is_map_key(self._peek(-1)):
+            if top.opener == "{" and token.kind in (NAME, tokens.STRING) and self._is_map_key(self._peek(-1)):
                 self._advance(OPERAND, tokens=2)
                 return
             if token.kind != NAME or not self._take_function_call():

@@ -103,9 +103,7 @@ def _check_token(text: str, kind: str, match: re.Match[str]) -> None:
             raise make_error(text, start, "a comment inside a comment, which engines end differently")
     elif kind == NAME:
         if len(token) == 2 or "\\`" in token:
-            raise make_error(
-                text, start, "a backticked name that is empty or has a backslash before a backtick"
-            )
+            raise make_error(text, start, "a backticked name that is empty or has a backslash before a backtick")
     elif kind in (WORD, PARAMETER) and not token.isascii():
         for offset, char in enumerate(token):
             if not char.isascii() and unicodedata.category(char)[0] not in "LMN":

@@ -63,9 +63,7 @@ class EngineProcess:
         answer = self._wait(_START_TIMEOUT_S)
         if "error" in answer:
             self.end()
-            raise StoreError(
-                f"{store!r} cannot open its graph database read-only: {answer['error']}", store=store
-            )
+            raise StoreError(f"{store!r} cannot open its graph database read-only: {answer['error']}", store=store)
 
     @property
     def is_alive(self) -> bool:
@@ -161,9 +159,7 @@ def main(path: str, buffer_pool_bytes: int, threads: int) -> None:
     try:
         import ladybug
 
-        database = ladybug.Database(
-            path, read_only=True, buffer_pool_size=buffer_pool_bytes, max_num_threads=threads
-        )
+        database = ladybug.Database(path, read_only=True, buffer_pool_size=buffer_pool_bytes, max_num_threads=threads)
         connection = ladybug.Connection(database)
     except Exception as exc:
         _send(answers, {"error": str(exc), "kind": "open"})
@@ -305,14 +301,7 @@ class LadybugGraphStore:
         except asyncio.CancelledError:
             call.cancel()
             raise
-        return make_hits(
-            answer["columns"],
-            answer["rows"],
-            k=k,
-            source=self.name,
-            id_column=self._id_column,
-            text_column=self._text_column,
-        )
+        return self._make_hits(answer["columns"], answer["rows"], k)
 
     async def close(self) -> None:
         """End the engine processes; later queries raise StoreError."""
@@ -322,6 +311,31 @@ class LadybugGraphStore:
         for engine in idle:
             await asyncio.to_thread(engine.end)
         self._workers.close()
+
+    def _make_hits(self, columns: Sequence[str], rows: Sequence[Sequence[JsonValue]], k: int) -> list[Hit]:
+        """Return at most k hits in row order; a row that repeats an id is skipped.
+
+        The id is the id column, else that property of the row's only node, else a hash of the row. The text is
+        found the same way, else as in any record (`resift.external.records`). The score is 1/rank, so that
+        sorting by score keeps the order of the statement.
+        """
+        hits: dict[str, Hit] = {}
+        for row in rows:
+            values = dict(zip(columns, row, strict=True))
+            nodes = [value for value in values.values() if isinstance(value, Mapping) and "_LABEL" in value]
+            fields = {**nodes[0], **values} if len(nodes) == 1 else values
+            id = fields.get(self._id_column)
+            if isinstance(id, bool) or not isinstance(id, (str, int)) or id == "":
+                digest = hashlib.sha256(to_json(values).encode("utf-8", "surrogatepass")).hexdigest()
+                id = f"row-{digest[:32]}"
+            if str(id) in hits:
+                continue
+            if len(hits) == k:
+                break
+            text = first_text(fields, (self._text_column,)) or read_text(fields).text
+            metadata = {key: value for key, value in values.items() if key not in (self._id_column, self._text_column)}
+            hits[str(id)] = Hit(str(id), text, 1 / (len(hits) + 1), self.name, metadata)
+        return list(hits.values())
 
     def _run(self, call: _Call, cypher: str, values: JsonObject) -> JsonObject:
         engine: EngineProcess | None = None
@@ -347,12 +361,8 @@ class LadybugGraphStore:
                 if engine.is_alive:
                     return engine
         if not self.path.exists():
-            raise self._error(
-                f"has no database file at {self.path}; build the graph first, or correct the path"
-            )
-        return EngineProcess(
-            str(self.path), store=self.name, memory_bytes=self._memory_bytes, threads=self._threads
-        )
+            raise self._error(f"has no database file at {self.path}; build the graph first, or correct the path")
+        return EngineProcess(str(self.path), store=self.name, memory_bytes=self._memory_bytes, threads=self._threads)
 
     def _release_engine(self, engine: EngineProcess | None) -> None:
         if engine is None:
@@ -407,40 +417,6 @@ class _Call:
             engine = self._engine
         if engine is not None:
             engine.end()
-
-
-def make_hits(
-    columns: Sequence[str],
-    rows: Sequence[Sequence[JsonValue]],
-    *,
-    k: int,
-    source: str,
-    id_column: str,
-    text_column: str,
-) -> list[Hit]:
-    """Return at most k hits in row order; a row that repeats an id is skipped.
-
-    The id is the id column, else that property of the row's only node, else a hash of the row. The text is
-    found the same way, else as in any record (`resift.external.records`). The score is 1/rank, so that
-    sorting by score keeps the order of the statement.
-    """
-    hits: dict[str, Hit] = {}
-    for row in rows:
-        values = dict(zip(columns, row, strict=True))
-        nodes = [value for value in values.values() if isinstance(value, Mapping) and "_LABEL" in value]
-        fields = {**nodes[0], **values} if len(nodes) == 1 else values
-        id = fields.get(id_column)
-        if isinstance(id, bool) or not isinstance(id, (str, int)) or id == "":
-            digest = hashlib.sha256(to_json(values).encode("utf-8", "surrogatepass")).hexdigest()
-            id = f"row-{digest[:32]}"
-        if str(id) in hits:
-            continue
-        if len(hits) == k:
-            break
-        text = first_text(fields, (text_column,)) or read_text(fields).text
-        metadata = {key: value for key, value in values.items() if key not in (id_column, text_column)}
-        hits[str(id)] = Hit(str(id), text, 1 / (len(hits) + 1), source, metadata)
-    return list(hits.values())
 
 
 def _check_parameters(parameters: JsonMapping | None) -> JsonObject:

@@ -19,7 +19,7 @@ import threading
 from array import array
 from bisect import bisect_left
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby
 from operator import itemgetter, sub
 from struct import pack, unpack_from
@@ -27,14 +27,8 @@ from types import ModuleType
 from typing import NamedTuple
 
 from resift._internal.arrays import Array
-from resift.stores.sqlite.rows import RowList
-from resift.stores.sqlite.tables import (
-    POSTINGS_SINCE,
-    Connection,
-    IndexCorruptedError,
-    Segment,
-    checksum,
-)
+from resift.stores.sqlite.database import POSTINGS_SINCE, Connection, IndexCorruptedError, Segment, checksum
+from resift.stores.sqlite.rows import ABSENT, BLOCK_ROWS, RowList, read_lengths
 from resift.text.analysis import BM25, idf
 
 _CACHE_BYTES = 64 * 1024 * 1024
@@ -89,58 +83,40 @@ class PostingList(NamedTuple):
 # Writing
 
 
-class SegmentBuilder:
-    """Collects the documents of one segment. Rows must come in ascending order."""
-
-    def __init__(self) -> None:
-        self._rows: list[int] = []
-        self._terms: list[Sequence[str]] = []
-
-    @property
-    def documents(self) -> int:
-        """Number of documents."""
-        return len(self._rows)
-
-    def add(self, row: int, terms: Sequence[str]) -> None:
-        """Add the terms of one document."""
-        self._rows.append(row)
-        self._terms.append(terms)
-
-    def build(self) -> Iterator[PostingList]:
-        """Yield the posting lists in term order."""
-        np = _numpy()
-        if np is None or len(self._rows) < _MIN_DOCUMENTS_FOR_NUMPY:
-            pairs: defaultdict[str, list[int]] = defaultdict(list)
-            for row, terms in zip(self._rows, self._terms, strict=True):
-                for term, count in Counter(terms).items():
-                    pairs[term] += (row, count)
-            for term in sorted(pairs):
-                yield encode_list(term, pairs[term])
-            return
-        vocabulary = sorted(set(chain.from_iterable(self._terms)))
-        numbers = dict(zip(vocabulary, range(len(vocabulary)), strict=True))
-        lengths = list(map(len, self._terms))
-        terms = np.fromiter(
-            map(numbers.__getitem__, chain.from_iterable(self._terms)), np.int64, sum(lengths)
-        )
-        # One number per occurrence; sorted, they are the lists of all terms in order.
-        keys, counts = np.unique(terms << 32 | np.repeat(self._rows, lengths), return_counts=True)
-        terms, rows = keys >> 32, keys & 0xFFFFFFFF
-        edges = np.flatnonzero(np.diff(terms, prepend=-1, append=-1))
-        starts, ends = edges[:-1], edges[1:]
-        values = np.stack([np.diff(rows, prepend=0), counts], axis=1).ravel()
-        values[2 * starts] = 0  # no gap before a first row: written as one byte and skipped below
-        sizes = 1 + sum((values >> 7 * i > 0).astype(np.int64) for i in range(1, 5))
-        offsets = np.concatenate(([0], np.cumsum(sizes)))
-        data = np.zeros(offsets[-1], dtype=np.uint8)
-        for i in range(int(sizes.max(initial=0))):
-            longer = np.flatnonzero(sizes > i)
-            more = np.where(sizes[longer] > i + 1, 0x80, 0)
-            data[offsets[longer] + i] = values[longer] >> 7 * i & 0x7F | more
-        encoded = data.tobytes()
-        columns = (rows[starts], rows[ends - 1], offsets[2 * starts] + 1, offsets[2 * ends])
-        for term, first, last, start, end in zip(vocabulary, *(c.tolist() for c in columns), strict=True):
-            yield PostingList(term, first, last, encoded[start:end])
+def build_lists(documents: Sequence[tuple[int, Sequence[str]]]) -> Iterator[PostingList]:
+    """Yield the posting lists of (row, terms) pairs in term order. Rows must come in ascending order."""
+    np = _numpy()
+    if np is None or len(documents) < _MIN_DOCUMENTS_FOR_NUMPY:
+        pairs: defaultdict[str, list[int]] = defaultdict(list)
+        for row, terms in documents:
+            for term, count in Counter(terms).items():
+                pairs[term] += (row, count)
+        for term in sorted(pairs):
+            yield encode_list(term, pairs[term])
+        return
+    texts = [terms for _, terms in documents]
+    vocabulary = sorted(set(chain.from_iterable(texts)))
+    numbers = dict(zip(vocabulary, range(len(vocabulary)), strict=True))
+    lengths = list(map(len, texts))
+    terms = np.fromiter(map(numbers.__getitem__, chain.from_iterable(texts)), np.int64, sum(lengths))
+    # One number per occurrence; sorted, they are the lists of all terms in order.
+    keys, counts = np.unique(terms << 32 | np.repeat([row for row, _ in documents], lengths), return_counts=True)
+    terms, rows = keys >> 32, keys & 0xFFFFFFFF
+    edges = np.flatnonzero(np.diff(terms, prepend=-1, append=-1))
+    starts, ends = edges[:-1], edges[1:]
+    values = np.stack([np.diff(rows, prepend=0), counts], axis=1).ravel()
+    values[2 * starts] = 0  # no gap before a first row: written as one byte and skipped below
+    sizes = 1 + sum((values >> 7 * i > 0).astype(np.int64) for i in range(1, 5))
+    offsets = np.concatenate(([0], np.cumsum(sizes)))
+    data = np.zeros(offsets[-1], dtype=np.uint8)
+    for i in range(int(sizes.max(initial=0))):
+        longer = np.flatnonzero(sizes > i)
+        more = np.where(sizes[longer] > i + 1, 0x80, 0)
+        data[offsets[longer] + i] = values[longer] >> 7 * i & 0x7F | more
+    encoded = data.tobytes()
+    columns = (rows[starts], rows[ends - 1], offsets[2 * starts] + 1, offsets[2 * ends])
+    for term, first, last, start, end in zip(vocabulary, *(c.tolist() for c in columns), strict=True):
+        yield PostingList(term, first, last, encoded[start:end])
 
 
 def encode_list(term: str, pairs: Sequence[int]) -> PostingList:
@@ -186,66 +162,64 @@ def write_segment(connection: sqlite3.Connection, number: int, lists: Iterable[P
     connection.executemany("INSERT INTO postings VALUES (?, ?, ?, ?)", make_rows())
 
 
-def add_segment(
-    connection: sqlite3.Connection,
-    segments: tuple[Segment, ...],
-    builder: SegmentBuilder,
-    documents: int,
-    is_present: Callable[[int], bool],
-) -> tuple[Segment, ...]:
-    """Write the new lists, merge small segments, and return all segments of the file.
+class SegmentWriter:
+    """Adds segments to a file with this number of documents, and merges small ones."""
 
-    `documents` is the number of documents in the file, and `is_present` tells whether a row still exists.
-    """
-    if builder.documents:
-        number = 1 + max((segment.number for segment in segments), default=0)
-        write_segment(connection, number, builder.build())
-        segments = (*segments, Segment(number, builder.documents))
-    limit = _MERGE_FACTOR
-    while segments and limit <= _MERGE_FACTOR * max(segment.documents for segment in segments):
-        # The newest segments below the limit. Enough of them in the tier just below it are worth a merge.
-        older = [i for i, segment in enumerate(segments) if segment.documents >= limit]
-        newest = segments[older[-1] + 1 if older else 0 :]
-        if sum(segment.documents * _MERGE_FACTOR >= limit for segment in newest) >= _MERGE_FACTOR:
-            segments = merge_segments(connection, segments, len(newest), documents, is_present)
-        limit *= _MERGE_FACTOR
-    return segments
+    def __init__(self, connection: sqlite3.Connection, segments: tuple[Segment, ...], documents: int) -> None:
+        self.segments = segments
+        self._connection = connection
+        self._documents = documents
+        self._lengths: dict[int, array[int]] = {}  # read when the first deleted rows are dropped
 
+    def add(self, documents: Sequence[tuple[int, Sequence[str]]]) -> None:
+        """Write the terms of (row, terms) pairs, and merge small segments."""
+        if documents:
+            number = 1 + max((segment.number for segment in self.segments), default=0)
+            write_segment(self._connection, number, build_lists(documents))
+            self.segments = (*self.segments, Segment(number, len(documents)))
+        limit = _MERGE_FACTOR
+        while self.segments and limit <= _MERGE_FACTOR * max(segment.documents for segment in self.segments):
+            # The newest segments below the limit. Enough of them in the tier just below it are worth a merge.
+            older = [i for i, segment in enumerate(self.segments) if segment.documents >= limit]
+            newest = self.segments[older[-1] + 1 if older else 0 :]
+            if sum(segment.documents * _MERGE_FACTOR >= limit for segment in newest) >= _MERGE_FACTOR:
+                self.merge(len(newest))
+            limit *= _MERGE_FACTOR
 
-def merge_segments(
-    connection: sqlite3.Connection,
-    segments: tuple[Segment, ...],
-    newest: int,
-    documents: int,
-    is_present: Callable[[int], bool],
-) -> tuple[Segment, ...]:
-    """Merge the newest segments into one and return all segments.
+    def merge(self, newest: int) -> None:
+        """Merge the newest segments into one.
 
-    Deleted rows are dropped if all segments are merged, or if a quarter of all rows are deleted.
-    """
-    kept, merged = segments[:-newest], segments[-newest:]
-    number = segments[-1].number + 1
-    listed = sum(segment.documents for segment in segments)
-    purge = listed * 3 > documents * 4 or (not kept and listed > documents)
-    remaining: set[int] = set()
+        Deleted rows are dropped if all segments are merged, or if a quarter of all rows are deleted.
+        """
+        kept, merged = self.segments[:-newest], self.segments[-newest:]
+        number = self.segments[-1].number + 1
+        listed = sum(segment.documents for segment in self.segments)
+        purge = listed * 3 > self._documents * 4 or (not kept and listed > self._documents)
+        remaining: set[int] = set()
 
-    def combine() -> Iterator[PostingList]:
-        cursors = [iterate_segment(connection, segment.number) for segment in merged]
-        # Tuples compare by term and then by first row, so lists of one term stay in the order of segments.
-        for _, group in groupby(heapq.merge(*cursors), key=itemgetter(0)):
-            combined = _concatenate(list(group))
-            if purge:
-                pairs = [pair for pair in zip(*combined.decode(), strict=True) if is_present(pair[0])]
-                remaining.update(row for row, _ in pairs)
-                if pairs:
-                    yield encode_list(combined.term, [int(value) for pair in pairs for value in pair])
-            else:
-                yield combined
+        def combine() -> Iterator[PostingList]:
+            cursors = [iterate_segment(self._connection, segment.number) for segment in merged]
+            # Tuples compare by term and then by first row, so lists of one term stay in the order of segments.
+            for _, group in groupby(heapq.merge(*cursors), key=itemgetter(0)):
+                combined = _concatenate(list(group))
+                if purge:
+                    pairs = [pair for pair in zip(*combined.decode(), strict=True) if self._is_present(pair[0])]
+                    remaining.update(row for row, _ in pairs)
+                    if pairs:
+                        yield encode_list(combined.term, [int(value) for pair in pairs for value in pair])
+                else:
+                    yield combined
 
-    write_segment(connection, number, combine())
-    connection.executemany("DELETE FROM postings WHERE segment = ?", [(item.number,) for item in merged])
-    size = len(remaining) if purge else sum(segment.documents for segment in merged)
-    return (*kept, Segment(number, size)) if size else kept
+        write_segment(self._connection, number, combine())
+        self._connection.executemany("DELETE FROM postings WHERE segment = ?", [(item.number,) for item in merged])
+        size = len(remaining) if purge else sum(segment.documents for segment in merged)
+        self.segments = (*kept, Segment(number, size)) if size else kept
+
+    def _is_present(self, row: int) -> bool:
+        if not self._lengths:
+            self._lengths.update(read_lengths(self._connection))
+        lengths = self._lengths.get(row // BLOCK_ROWS)
+        return lengths is not None and lengths[row % BLOCK_ROWS] != ABSENT
 
 
 def _concatenate(lists: Sequence[PostingList]) -> PostingList:
@@ -269,9 +243,7 @@ def iterate_segment(connection: sqlite3.Connection, number: int) -> Iterator[Pos
         if first_term != expected or checksum(number, first_term.encode(), block) != stored:
             raise IndexCorruptedError("postings", f"segment {number}")
         expected, terms, numbers, start = _open_block(block)
-        for term, first_row, last_row, size in zip(
-            terms, numbers[::3], numbers[1::3], numbers[2::3], strict=True
-        ):
+        for term, first_row, last_row, size in zip(terms, numbers[::3], numbers[1::3], numbers[2::3], strict=True):
             yield PostingList(term, first_row, last_row, block[start : start + size])
             start += size
     if expected:
@@ -447,8 +419,7 @@ class LexicalView:
             present = [(slot, count) for slot, count in pairs if slot >= 0]
             rarity = idf(rows.file.documents, len(present))
             weights = (
-                model.weight(count, rows.lengths[slot], idf=rarity, mean_length=mean_length)
-                for slot, count in present
+                model.weight(count, rows.lengths[slot], idf=rarity, mean_length=mean_length) for slot, count in present
             )
             return WeightedPostings(array("i", (slot for slot, _ in present)), array("d", weights))
         slots, mask = rows.find_slots(occurrences.rows)
@@ -468,9 +439,7 @@ def _add_up(parts: Sequence[Occurrences]) -> Occurrences:
             counts.update(dict(zip(part.rows, part.counts, strict=True)))
         return Occurrences(sorted(counts), [counts[row] for row in sorted(counts)])
     rows, inverse = np.unique(np.concatenate([part.rows for part in parts]), return_inverse=True)
-    totals = np.bincount(
-        inverse, weights=np.concatenate([part.counts for part in parts]), minlength=len(rows)
-    )
+    totals = np.bincount(inverse, weights=np.concatenate([part.counts for part in parts]), minlength=len(rows))
     return Occurrences(rows, totals.astype(np.int64))
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,61 +12,23 @@ from typing import TypeVar
 from weakref import WeakSet
 
 from resift._internal.arrays import Array, np
-from resift._internal.forking import after_fork
+from resift._internal.forking import ForkSafeLock
 from resift.errors import InputError, StoreError
 from resift.external.candidates import Candidate
 from resift.models.embedder import NO_EMBEDDER, embedding_models
 from resift.models.registry import pin_advice
 from resift.protocols import Embedder
 from resift.ranking.context import find_place, sort_chunks
+from resift.stores import base
 from resift.stores.backend import SearchOptions
-from resift.stores.base import (
-    HYBRID_DEPTH,
-    LazyStoreView,
-    Match,
-    Mode,
-    SearchHits,
-    StoreView,
-    Workers,
-    deprecated_name,
-    embed_texts,
-    embedder_name,
-    fuse_views,
-    is_empty_search,
-    read_ahead,
-    read_documents,
-    read_ids,
-    resolve_mode,
-    select_by_ids,
-    top_k,
-)
+from resift.stores.base import Mode, SearchHits, StoreView
 from resift.stores.filters import Test, parse_filter, passes_all
+from resift.stores.sqlite import database, writer
 from resift.stores.sqlite import rows as stored_rows
-from resift.stores.sqlite.attributes import explain_stored_filter, find_rows
-from resift.stores.sqlite.database import DatabaseFile, FileReplacedError
-from resift.stores.sqlite.integrity import find_problems
+from resift.stores.sqlite.database import Connection, DatabaseFile, FileMetadata, FileReplacedError, IndexCorruptedError
 from resift.stores.sqlite.lexical_index import LexicalView
 from resift.stores.sqlite.rows import LazyDocuments, RowList, RowListCache
-from resift.stores.sqlite.tables import (
-    SCHEMA_VERSION,
-    Connection,
-    FileMetadata,
-    IndexCorruptedError,
-    initial_metadata,
-    read_metadata,
-)
 from resift.stores.sqlite.vector_index import VectorIndex, measure_recall
-from resift.stores.sqlite.writer import (
-    Batch,
-    FileUser,
-    convert_file,
-    delete_documents,
-    is_unchanged,
-    merge_keyword_index,
-    reanalyze,
-    rebuild_codes,
-    write_batch,
-)
 from resift.text import Analyzer
 from resift.text.analysis import BM25
 from resift.types import Hit, JsonObject, Where
@@ -113,7 +74,7 @@ class SQLiteOptions(SearchOptions):
         return replace(self, embedder=file.embedder if file.dimension else NO_EMBEDDER).arguments()
 
 
-class SQLiteStore:
+class SQLiteStore(base.HybridSearch):
     """Documents in one SQLite file, searched by BM25, by cosine, or by both (RRF 60).
 
     `add` and `delete` return after the commit has reached the disk. Several processes may read while one
@@ -143,19 +104,30 @@ class SQLiteStore:
         self.name = name
         self.path = check_path(path, "The index file")
         self.embedder = embedder
-        self.mode: Mode = resolve_mode(mode, embedder, default="hybrid")
+        self.mode: Mode = base.resolve_mode(mode, embedder, default="hybrid")
         model = BM25(k1, b).validate()
         analyzer = Analyzer(language or "auto")
-        facts = initial_metadata(analyzer.language, analyzer.version) if create else None
+        facts = database.initial_metadata(analyzer.language, analyzer.version) if create else None
         self._file = DatabaseFile(path, name=name, facts=facts, read_only=read_only)
         # SQLite allows one writer at a time. A single thread queues writes that would wait for the lock.
-        self._writer = Workers(f"{name}-write", threads=1)
-        self._readers = Workers(f"{name}-read", threads=_READERS)
+        self._writer = base.Workers(f"{name}-write", threads=1)
+        self._readers = base.Workers(f"{name}-read", threads=_READERS)
         # Threads that all run Python would only delay each other and the event loop.
-        self._searcher = Workers(f"{name}-search", threads=1)
-        self._user = FileUser(self.path, name, None if embedder is None else embedder_name(embedder))
+        self._searcher = base.Workers(f"{name}-search", threads=1)
+        self._user = writer.FileUser(self.path, name, None if embedder is None else base.embedder_name(embedder))
         try:
-            file = self._check_file(language)
+            file = self.metadata()
+            self._user.check_embedder(file)
+            if embedder is not None and not file.dimension and file.documents:
+                raise StoreError(
+                    f"{self.path} was built without an embedder. Open it without one, or index again into a new file.",
+                    store=name,
+                )
+            if language not in (None, file.language):
+                raise InputError(
+                    f"{self.path} was made with language {file.language!r}, not {language!r}. "
+                    "Leave language out, or index again into a new file."
+                )
         except BaseException:
             self._file.close()
             raise
@@ -163,40 +135,39 @@ class SQLiteStore:
         self.exact = exact
         self._model = model
         self._is_small = file.documents <= _SMALL
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._rows = RowListCache()
         self._lexical: LexicalView | None = None
         self._vectors = VectorIndex(exact)
         self._unread: WeakSet[LazyDocuments] = WeakSet()
-        after_fork(self)
 
     @property
     def text(self) -> StoreView:
         """Keyword search of the same documents, as a store."""
-        return LazyStoreView(self, "text", self.search_text)
+        return base.LazyStoreView(self, "text", partial(self.search_side, "text"))
 
     @property
     def vectors(self) -> StoreView:
         """Vector search of the same documents, as a store."""
         if self.embedder is None:
             raise InputError(f"Store {self.name!r} has no embedder, so it cannot search by vectors.")
-        return LazyStoreView(self, "vectors", partial(self.search_vectors, embedder=self.embedder))
+        return base.LazyStoreView(self, "vectors", partial(self.search_side, "vectors"))
 
     def with_embedder(self, embedder: Embedder) -> StoreView:
         """Return vector search of the same documents with this embedder, as a store."""
-        FileUser(self.path, self.name, embedder_name(embedder)).check_embedder(self.metadata())
-        return LazyStoreView(self, "vectors", partial(self.search_vectors, embedder=embedder))
+        writer.FileUser(self.path, self.name, base.embedder_name(embedder)).check_embedder(self.metadata())
+        return base.LazyStoreView(self, "vectors", partial(self.search_side, "vectors", embedder=embedder))
 
     def use_embedder(self, embedder: Embedder) -> None:
         """Switch to hybrid mode with the embedder that the file was built with."""
-        user = FileUser(self.path, self.name, embedder_name(embedder))
+        user = writer.FileUser(self.path, self.name, base.embedder_name(embedder))
         user.check_embedder(self.metadata())
         self.embedder, self.mode, self._user = embedder, "hybrid", user
 
     def metadata(self) -> FileMetadata:
         """Return what the file records about itself: version, generation, embedder, languages, size."""
         with self._file.reading() as connection:
-            return read_metadata(connection)
+            return database.read_metadata(connection)
 
     # Writing
 
@@ -206,53 +177,48 @@ class SQLiteStore:
         Documents with an unchanged text are not embedded again. Large calls are committed in batches.
         """
         self._file.require_writable()
-        hits = read_documents(documents)
+        hits = base.read_documents(documents)
         size = _TEXT_BATCH if self.embedder is None else _BATCH
 
-        async def prepare_batches() -> AsyncGenerator[Batch, None]:
-            for start in range(0, len(hits), size):
-                yield await self.prepare(hits[start : start + size])
-
+        prepared = (await self.prepare(hits[start : start + size]) for start in range(0, len(hits), size))
         # The next batch is analyzed and embedded while this one is written.
-        async with aclosing(read_ahead(prepare_batches(), depth=1)) as batches:
+        async with aclosing(base.read_ahead(prepared, depth=1)) as batches:
             async for batch in batches:
                 await self.write(batch)
         return len(hits)
 
-    async def prepare(self, documents: Iterable[Candidate]) -> Batch:
+    async def prepare(self, documents: Iterable[Candidate]) -> writer.Batch:
         """Analyze the changed documents and embed the changed texts: the part of `add` before the write."""
         self._file.require_writable()
-        hits = read_documents(documents)
+        hits = base.read_documents(documents)
         ids = [hit.id for hit in hits]
         stored = await self._read(lambda connection: stored_rows.read_rows_by_id(connection, ids))
         # Only texts are embedded: a document with changed metadata keeps its vector.
         new_texts = [hit for hit in hits if hit.id not in stored or stored[hit.id].text != hit.text]
-        changed = [hit for hit in hits if hit.id not in stored or not is_unchanged(stored[hit.id], hit)]
+        changed = [hit for hit in hits if hit.id not in stored or not writer.is_unchanged(stored[hit.id], hit)]
         vectors: dict[str, bytes] = {}
         if self.embedder is not None and new_texts:
             texts = [hit.text for hit in new_texts]
-            matrix = await embed_texts(self.embedder, texts, kind="document", store=self.name)
-            vectors = {
-                hit.id: row.astype("<f4").tobytes() for hit, row in zip(new_texts, matrix, strict=True)
-            }
+            matrix = await base.embed_texts(self.embedder, texts, kind="document", store=self.name)
+            vectors = {hit.id: row.astype("<f4").tobytes() for hit, row in zip(new_texts, matrix, strict=True)}
         analyze = self._analyzer.analyze
         analyses = await self._run(self._readers, lambda: {hit.id: analyze(hit.text) for hit in changed})
-        return Batch(changed, analyses, vectors)
+        return writer.Batch(changed, analyses, vectors)
 
-    async def write(self, batch: Batch) -> None:
+    async def write(self, batch: writer.Batch) -> None:
         """Store a prepared batch in one transaction."""
         while batch.hits:
-            work = partial(write_batch, batch=batch, user=self._user, analyzer=self._analyzer)
+            work = partial(writer.write_batch, batch=batch, user=self._user, analyzer=self._analyzer)
             # Another process may have changed a document since the comparison: prepare those again.
             batch = await self.prepare(await self._write(work))
 
     async def delete(self, ids: Iterable[str | int]) -> int:
         """Remove documents; return how many existed."""
         self._file.require_writable()
-        distinct = read_ids(ids)
+        distinct = base.read_ids(ids)
         if not distinct:
             return 0
-        return await self._write(partial(delete_documents, ids=distinct, analyzer=self._analyzer))
+        return await self._write(partial(writer.delete_documents, ids=distinct, analyzer=self._analyzer))
 
     async def mark_sources(self, digests: Mapping[str, str | None]) -> None:
         """Record which files are completely indexed (path -> digest); None removes a file."""
@@ -270,20 +236,20 @@ class SQLiteStore:
 
     async def get(self, ids: Iterable[str | int]) -> list[Hit]:
         """Return the documents in the order of the ids; unknown ids are skipped."""
-        distinct = read_ids(ids)
+        distinct = base.read_ids(ids)
 
         def work(connection: Connection) -> list[Hit]:
             hits = {
                 id: Hit(id, row.text, source=self.name, metadata=row.decode_metadata())
                 for id, row in stored_rows.read_rows_by_id(connection, distinct).items()
             }
-            return select_by_ids(distinct, hits)
+            return base.select_by_ids(distinct, hits)
 
         return await self._read(work)
 
     async def get_vectors(self, ids: Iterable[str | int]) -> Mapping[str, Array]:
         """Return id -> unit vector of the documents that have one."""
-        distinct = read_ids(ids)
+        distinct = base.read_ids(ids)
 
         def work(connection: Connection) -> Mapping[str, Array]:
             with self._lock:
@@ -298,7 +264,7 @@ class SQLiteStore:
         tests = parse_filter(where)
 
         def work(connection: Connection) -> list[str]:
-            numbers = find_rows(connection, tests)
+            numbers = stored_rows.find_rows(connection, tests)
             if numbers is None:
                 return stored_rows.read_all_ids(connection)
             return sorted(stored_rows.read_ids(connection, numbers).values())
@@ -311,103 +277,76 @@ class SQLiteStore:
         if place is None:
             return []
         first, last = place.position - before, place.position + after
-        where = {
-            place.document_field: {"=": place.document},
-            place.position_field: {">=": first, "<=": last},
-        }
+        where = {place.document_field: {"=": place.document}, place.position_field: {">=": first, "<=": last}}
         found = await self.get(await self.ids(where))
         return sort_chunks(hit, found, before=before, after=after)
 
     async def explain_filter(self, where: Where) -> dict[str, str]:
         """Return key -> note for each condition of a filter that no document passes."""
-        return await self._read(partial(explain_stored_filter, where=where))
+        return await self._read(partial(stored_rows.explain_stored_filter, where=where))
 
     async def count(self) -> int:
         """Return the number of documents."""
-        return (await self._read(read_metadata)).documents
+        return (await self._read(database.read_metadata)).documents
 
     async def sources(self) -> Mapping[str, str]:
         """Return path -> digest of every completely indexed file."""
-        return await self._read(
-            lambda connection: dict(connection.execute("SELECT path, digest FROM sources"))
-        )
+        return await self._read(lambda connection: dict(connection.execute("SELECT path, digest FROM sources")))
 
     # Search
-
-    async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
-        """Return at most k hits whose metadata passes `where`, best first."""
-        if self.mode == "text":
-            return await self.search_text(query, k=k, where=where, source=self.name)
-        assert self.embedder is not None  # noqa: S101 - resolve_mode refuses other modes without one
-        search_vectors = partial(self.search_vectors, query, embedder=self.embedder, where=where)
-        if self.mode == "vector":
-            return await search_vectors(k=k, source=self.name)
-        depth = max(k, HYBRID_DEPTH) if k else 0
-        views = await asyncio.gather(
-            self.search_text(query, k=depth, where=where, source=f"{self.name}.text"),
-            search_vectors(k=depth, source=f"{self.name}.vectors"),
-        )
-        return fuse_views(views, k=k, source=self.name)
 
     async def search_lazy(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
         """Search, but decode the text and metadata of a hit on first use (in text mode)."""
         if self.mode == "text":
-            return await self.search_text(query, k=k, where=where, source=self.name, lazy=True)
+            return await self.search_side("text", query, k=k, where=where, source=self.name, lazy=True)
         return await self.search(query, k=k, where=where)
 
-    async def search_text(
-        self, query: str, *, k: int, where: Where | None, source: str, lazy: bool = False
-    ) -> list[Hit]:
-        """Search by keywords (BM25). `lazy` hits decode their text and metadata on first use."""
-        if is_empty_search(query, k, where):
-            return []
-        tests = [] if where is None else parse_filter(where)
-
-        def work(connection: Connection) -> list[Hit]:
-            with self._lock:
-                rows = self._rows.load(connection)
-                view = self._lexical
-                if view is None or view.rows is not rows:
-                    view = self._lexical = LexicalView(rows, self._model)
-            words = self._analyzer.query_words(query, languages=rows.file.languages)
-            self._is_small = rows.file.documents <= _SMALL
-            matches = view.search(connection, words, k, find_rows(connection, tests) if tests else None)
-            if lazy and not tests:
-                return self._lazy_hits(connection, rows, matches, k, source)
-            return self._load_hits(connection, matches, k, tests, source)
-
-        return await self._read(work, self._searcher if self._is_small else None)
-
-    async def search_vectors(
+    async def search_side(
         self,
+        side: base.Side,
         query: str,
         *,
-        embedder: Embedder,
         k: int,
         where: Where | None,
         source: str,
         lazy: bool = False,
+        embedder: Embedder | None = None,
     ) -> list[Hit]:
-        """Search by the cosine to the query's vector."""
-        if is_empty_search(query, k, where):
+        """Search by keywords (BM25), or by the cosine to the vector of the query.
+
+        `lazy` hits decode their text and metadata on first use.
+        """
+        if not lazy and base.is_empty_search(query, k, where):  # a pipeline has checked the arguments
             return []
         tests = [] if where is None else parse_filter(where)
-        vector = (await embed_texts(embedder, [query], kind="query", store=self.name))[0]
-        name = embedder_name(embedder)
+        vector, user = None, self._user
+        if side == "vectors" and (embedder := embedder or self.embedder) is not None:
+            vector = (await base.embed_texts(embedder, [query], kind="query", store=self.name))[0]
+            user = writer.FileUser(self.path, self.name, base.embedder_name(embedder))
 
         def work(connection: Connection) -> list[Hit]:
             with self._lock:
                 rows = self._rows.load(connection)
-                if (rows.file.embedder, rows.file.dimension) != (name, len(vector)):
-                    user = FileUser(self.path, self.name, name)
-                    user.check_embedder(rows.file, dimension=len(vector))
-                view = self._vectors.view(connection, rows)
-            neighbors = view.search(connection, vector, k, find_rows(connection, tests) if tests else None)
-            if lazy and not tests:
-                hits = self._lazy_hits(connection, rows, neighbors.matches, k, source)
+            self._is_small = rows.file.documents <= _SMALL
+            allowed = stored_rows.find_rows(connection, tests) if tests else None
+            if vector is None:
+                words = self._analyzer.query_words(query, languages=rows.file.languages)
+                with self._lock:
+                    view = self._lexical
+                    if view is None or view.rows is not rows:
+                        view = self._lexical = LexicalView(rows, self._model)
+                matches, approximate = view.search(connection, words, k, allowed), False
             else:
-                hits = self._load_hits(connection, neighbors.matches, k, tests, source)
-            return SearchHits(hits, approximate=neighbors.approximate)
+                if (user.embedder, len(vector)) != (rows.file.embedder, rows.file.dimension):
+                    user.check_embedder(rows.file, dimension=len(vector))
+                with self._lock:
+                    vectors = self._vectors.view(connection, rows)
+                matches, approximate = vectors.search(connection, vector, k, allowed)
+            if lazy and not tests:
+                hits = self._lazy_hits(connection, rows, matches, k, source)
+            else:
+                hits = self._load_hits(connection, matches, k, tests, source)
+            return SearchHits(hits, approximate=True) if approximate else hits
 
         return await self._read(work, self._searcher if self._is_small else None)
 
@@ -416,13 +355,17 @@ class SQLiteStore:
     ) -> list[Hit]:
         """Return the best k as hits with ids and scores; most texts are read when they are used."""
         names = rows.read_ids(connection, [row for row, _ in matches])
-        best = sorted([(-score, id, row) for (row, score), id in zip(matches, names, strict=True)])[:k]
-        ids, numbers = [id for _, id, _ in best], [row for _, _, row in best]
+        # By score, then id. Two sorts, because one of tuples takes three times as long.
+        best = sorted(range(len(names)), key=names.__getitem__)
+        best.sort(key=[score for _, score in matches].__getitem__, reverse=True)
+        best = best[:k]
+        ids, numbers = [names[i] for i in best], [matches[i][0] for i in best]
         documents = LazyDocuments(self._file, ids, numbers)
-        empty = rows.find_empty(numbers) if rows.has_empty else []
+        # Documents without terms, and therefore possibly without text.
+        empty = [i for i, row in enumerate(numbers) if rows.has_empty and rows.lengths[rows.find_slot(row)] == 0]
         # The texts that a search most likely uses.
         documents.read(connection, {*ids[:_FIRST_TEXTS], *[ids[i] for i in empty]})
-        hits = lazy_hits(ids, [-score for score, _, _ in best], documents, source=source)
+        hits = lazy_hits(ids, [matches[i][1] for i in best], documents, source=source)
         if empty:  # fusion takes the text of a hit without one from another list
             load_now([hits[i] for i in empty])
         with self._lock:
@@ -439,12 +382,7 @@ class SQLiteStore:
                 documents.read_all(connection)
 
     def _load_hits(
-        self,
-        connection: Connection,
-        matches: list[tuple[int, float]],
-        k: int,
-        tests: Sequence[Test],
-        source: str,
+        self, connection: Connection, matches: list[tuple[int, float]], k: int, tests: Sequence[Test], source: str
     ) -> list[Hit]:
         """Return the best k as hits; `matches` may have more that tie with the last."""
         if len(matches) > 2 * k:  # many ties: the ids decide, and the texts are not needed
@@ -459,8 +397,8 @@ class SQLiteStore:
             # The attributes said that it passes; if the document disagrees, one of them is damaged.
             if tests and not passes_all(metadata, tests):
                 raise IndexCorruptedError("attributes", number)
-            hits.append(Match(row.id, row.text, score, metadata))
-        return top_k(hits, k=k, source=source)
+            hits.append(base.Match(row.id, row.text, score, metadata))
+        return base.top_k(hits, k=k, source=source)
 
     # Maintenance
 
@@ -472,10 +410,10 @@ class SQLiteStore:
         """
         self._file.require_writable()
         analyzer = Analyzer(self._analyzer.language)
-        before = await self._read(read_metadata)
+        before = await self._read(database.read_metadata)
         if before.analyzer != analyzer.version:
-            await self._write(partial(reanalyze, analyzer=analyzer))
-        elif before.version < SCHEMA_VERSION:
+            await self._write(partial(writer.reanalyze, analyzer=analyzer))
+        elif before.version < database.SCHEMA_VERSION:
             await self._write(lambda connection: None)  # the write converts the file
         else:
             return False
@@ -485,23 +423,22 @@ class SQLiteStore:
         """Merge the keyword index and the write-ahead log, rebuild damaged bit codes; return a summary."""
 
         def work(connection: Connection) -> int:
-            damaged = rebuild_codes(connection)
-            merge_keyword_index(connection)
+            damaged = writer.rebuild_codes(connection)
+            writer.merge_keyword_index(connection)
             return damaged
-
-        damaged = await self._write(work)
 
         def truncate_log() -> None:
             with self._file.reading() as connection:
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
+        damaged = await self._write(work)
         await self._run(self._writer, truncate_log)
         codes = f"{damaged} damaged blocks of bit codes rebuilt" if damaged else "bit codes are intact"
         return f"keyword index merged, {codes}"
 
     async def verify(self) -> list[str]:
         """Read the whole file and return its problems, without any text of documents."""
-        return await self._read(find_problems)
+        return await self._read(writer.find_problems)
 
     async def recall(self, *, questions: int = 20, k: int = 10) -> float:
         """Return the share of the exact best k that bit codes find, for the vectors of some documents."""
@@ -526,31 +463,10 @@ class SQLiteStore:
                 self._read_unread(connection)
         self._file.close()
 
-    vectors_of = deprecated_name("vectors_of", get_vectors)
-    optimise = deprecated_name("optimise", optimize)
+    vectors_of = base.deprecated_name("vectors_of", get_vectors)
+    optimise = base.deprecated_name("optimise", optimize)
 
-    def reset_after_fork(self) -> None:
-        """Replace the lock in a forked child."""
-        self._lock = threading.Lock()
-
-    def _check_file(self, language: str | None) -> FileMetadata:
-        """Return the file metadata; raises StoreError or InputError if the arguments do not match it."""
-        file = self.metadata()
-        self._user.check_embedder(file)
-        if self.embedder is not None and not file.dimension and file.documents:
-            raise StoreError(
-                f"{self.path} was built without an embedder. Open it without one, "
-                "or index again into a new file.",
-                store=self.name,
-            )
-        if language not in (None, file.language):
-            raise InputError(
-                f"{self.path} was made with language {file.language!r}, not {language!r}. "
-                "Leave language out, or index again into a new file."
-            )
-        return file
-
-    async def _read(self, work: Callable[[Connection], T], workers: Workers | None = None) -> T:
+    async def _read(self, work: Callable[[Connection], T], workers: base.Workers | None = None) -> T:
         """Run the work on one snapshot of the file, in a reader thread."""
 
         def read() -> T:
@@ -564,13 +480,13 @@ class SQLiteStore:
         """Run the work in one write transaction, which converts a file of an older version first."""
 
         def write() -> T:
-            with self._file.writing(convert_file) as connection:
+            with self._file.writing(writer.convert_file) as connection:
                 self._read_unread(connection)
                 return work(connection)
 
         return await self._run(self._writer, write)
 
-    async def _run(self, workers: Workers, work: Callable[[], T]) -> T:
+    async def _run(self, workers: base.Workers, work: Callable[[], T]) -> T:
         if self._file.closed:
             self._file.require_open()
         for attempt in range(1, _ATTEMPTS + 1):

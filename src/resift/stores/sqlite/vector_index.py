@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from resift._internal.arrays import Array, np
 from resift.native.library import native_kernel
+from resift.stores.sqlite.database import IndexCorruptedError, checksum
 from resift.stores.sqlite.rows import ABSENT, BLOCK_ROWS, RowList, read_vector_matrix, read_vectors
-from resift.stores.sqlite.tables import IndexCorruptedError, checksum
 
 EXACT_UP_TO = 100_000
 """Number of documents up to which all vectors are compared; measured in docs/guides/run/scale.md."""
@@ -49,17 +49,13 @@ class Neighbors(NamedTuple):
 class VectorView:
     """The vectors of one generation: all of them in memory, or their codes, or neither."""
 
-    def __init__(
-        self, rows: RowList, codes: dict[int, Array] | None, vectors: dict[int, Array] | None
-    ) -> None:
+    def __init__(self, rows: RowList, codes: dict[int, Array] | None, vectors: dict[int, Array] | None) -> None:
         self.rows = rows
         self.codes = codes
         self.vectors = vectors
         self._table = None if codes is None else CodeTable([codes[block] for block in rows.blocks])
 
-    def search(
-        self, connection: sqlite3.Connection, query: Array, k: int, allowed: Sequence[int] | None
-    ) -> Neighbors:
+    def search(self, connection: sqlite3.Connection, query: Array, k: int, allowed: Sequence[int] | None) -> Neighbors:
         """Return the best k by cosine.
 
         A float32 scan selects them, and their scores are then summed in float64. So the scores depend neither
@@ -90,9 +86,7 @@ class VectorView:
             candidates.read(rows[start : start + batch])
         return Neighbors(candidates.best(k), approximate=True)
 
-    def _scan(
-        self, connection: sqlite3.Connection, query: Array, k: int, mask: Array
-    ) -> list[tuple[int, float]]:
+    def _scan(self, connection: sqlite3.Connection, query: Array, k: int, mask: Array) -> list[tuple[int, float]]:
         scores = np.empty(len(mask), dtype=np.float32)
         start = 0
         for block in self.rows.blocks:
@@ -217,9 +211,7 @@ def read_block_vectors(connection: sqlite3.Connection, rows: RowList, block: int
     return matrix
 
 
-def _keep_unchanged(
-    rows: RowList, old: VectorView | None, arrays: dict[int, Array] | None
-) -> dict[int, Array]:
+def _keep_unchanged(rows: RowList, old: VectorView | None, arrays: dict[int, Array] | None) -> dict[int, Array]:
     """Return the arrays of blocks that have not changed."""
     if old is None or arrays is None:
         return {}
@@ -318,9 +310,7 @@ def quantize_query(query: Array) -> QuantizedQuery:
     return QuantizedQuery(np.ascontiguousarray(encode_vectors(np.stack([query, *planes]))))
 
 
-def read_codes(
-    connection: sqlite3.Connection, blocks: Sequence[int], dimension: int
-) -> Iterator[tuple[int, Array]]:
+def read_codes(connection: sqlite3.Connection, blocks: Sequence[int], dimension: int) -> Iterator[tuple[int, Array]]:
     """Yield (block, codes): word-major arrays of 64-bit words, one column per row."""
     size = words_per_code(dimension) * BLOCK_ROWS * 8
     for block in blocks:
@@ -338,9 +328,7 @@ def write_codes(connection: sqlite3.Connection, block: int, vectors: Mapping[int
     # Word-major, so that a scan reads memory in one direction.
     codes[:, list(vectors)] = new.T
     packed = codes.tobytes()
-    connection.execute(
-        "INSERT OR REPLACE INTO code_blocks VALUES (?, ?, ?)", (block, packed, checksum(block, packed))
-    )
+    connection.execute("INSERT OR REPLACE INTO code_blocks VALUES (?, ?, ?)", (block, packed, checksum(block, packed)))
 
 
 def _select_codes(connection: sqlite3.Connection, block: int) -> tuple[bytes, int] | None:

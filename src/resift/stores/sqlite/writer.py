@@ -1,57 +1,33 @@
-"""Write transactions: documents in, out and replaced, and the conversion of older files."""
+"""Write transactions: documents in, out and replaced; conversion of older files; the full check of a file."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
 from array import array
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from resift._internal.arrays import np
 from resift.errors import StoreError, shell_path
-from resift.stores.sqlite.attributes import list_attributes
-from resift.stores.sqlite.lexical_index import (
-    SegmentBuilder,
-    add_segment,
-    encode_list,
-    iterate_legacy_terms,
-    merge_segments,
-    write_segment,
-)
-from resift.stores.sqlite.rows import (
-    ABSENT,
-    BLOCK_ROWS,
-    RowList,
-    StoredRow,
-    iterate_documents,
-    pack_lengths,
-    read_lengths,
-    read_rows,
-    read_rows_by_id,
-    read_vectors,
-    unpack_lengths,
-)
-from resift.stores.sqlite.tables import (
-    DERIVED_TABLES,
-    LISTS_INDEXED_SINCE,
-    SCHEMA_VERSION,
+from resift.stores.sqlite import database, lexical_index, vector_index
+from resift.stores.sqlite import rows as stored_rows
+from resift.stores.sqlite.database import (
     Connection,
     FileMetadata,
     IndexCorruptedError,
     Segment,
     checksum,
     read_metadata,
-    sign_definitions,
-    sign_metadata,
-    write_metadata,
-    write_segments,
 )
-from resift.stores.sqlite.vector_index import read_block_vectors, read_codes, write_codes
+from resift.stores.sqlite.rows import ABSENT, BLOCK_ROWS, RowList, StoredRow, read_lengths, read_rows
 from resift.text import Analysis, Analyzer
 from resift.types import Hit, Metadata, to_json
 
 _MIN_BLOCK_DOCUMENTS = BLOCK_ROWS // 4
 """A block with fewer documents is emptied into the newest one, so that deletions free memory."""
+_MAX_PROBLEMS = 20
 _SEGMENT_DOCUMENTS = 10_000  # documents whose terms are in memory while a file is analyzed again
 
 
@@ -73,15 +49,6 @@ class FileUser(NamedTuple):
             now = f"{self.embedder!r}" + (f" ({dimension} dimensions)" if dimension else "")
             raise StoreError(
                 f"{built}, not with {now}. Open it with {file.embedder!r}, or index again into a new file.",
-                store=self.store,
-            )
-
-    def check_analyzer(self, file: FileMetadata, analyzer: Analyzer) -> None:
-        """Raise StoreError if another version of the text analysis made the terms of the file."""
-        if file.analyzer != analyzer.version:
-            raise StoreError(
-                f"The keyword index of {self.path} was made by another version of the text analysis. Rebuild "
-                f"it, nothing is lost: resift index --upgrade --store {shell_path(self.path)}",
                 store=self.store,
             )
 
@@ -119,7 +86,7 @@ class WriteTransaction:
         self._analyzer = analyzer
         self._languages = set(self.file.languages)
         self._documents, self._tokens = self.file.documents, self.file.tokens
-        self._segment = SegmentBuilder()
+        self._terms: list[tuple[int, Sequence[str]]] = []
         self._lengths: dict[int, array[int]] = {}
         self._vectors: dict[int, dict[int, bytes]] = {}
         self._sums: dict[tuple[str, object], tuple[int, int]] = {}
@@ -133,34 +100,24 @@ class WriteTransaction:
         stored = StoredRow(row, hit.id, hit.text, metadata)
         self._connection.execute("INSERT INTO documents VALUES (?, ?, ?, ?, ?)", (*stored, stored.checksum()))
         if vector is not None:
-            self._connection.execute(
-                "INSERT INTO vectors VALUES (?, ?, ?)", (row, vector, checksum(row, vector))
-            )
+            self._connection.execute("INSERT INTO vectors VALUES (?, ?, ?)", (row, vector, checksum(row, vector)))
             self._vectors.setdefault(row // BLOCK_ROWS, {})[row % BLOCK_ROWS] = vector
         # A search returns what JSON preserves, so filters use the same.
-        self.add_attributes(row, list_attributes(json.loads(metadata)))
-        self.index_terms(row, analysis)
-        self._block(row // BLOCK_ROWS)[row % BLOCK_ROWS] = len(analysis.terms)
-        self._documents += 1
-
-    def index_terms(self, row: int, analysis: Analysis) -> None:
-        """Add a document to the keyword index."""
-        self._segment.add(row, analysis.terms)
-        self._languages |= analysis.languages
-        self._tokens += len(analysis.terms)
-
-    def add_attributes(self, row: int, attributes: Iterable[tuple[str, object]]) -> None:
-        """Insert the attributes of a document."""
-        for key, value in attributes:
+        for key, value in stored_rows.list_attributes(json.loads(metadata)):
             self._connection.execute("INSERT INTO attributes VALUES (?, ?, ?)", (key, value, row))
             self._count(key, value, row, 1)
+        self._terms.append((row, analysis.terms))
+        self._languages |= analysis.languages
+        self._tokens += len(analysis.terms)
+        self._block(row // BLOCK_ROWS)[row % BLOCK_ROWS] = len(analysis.terms)
+        self._documents += 1
 
     def remove(self, rows: Collection[StoredRow]) -> int:
         """Delete documents and return their number. Posting lists keep the rows until they are merged."""
         for stored in rows:
             row = stored.row
             self._connection.execute("DELETE FROM vectors WHERE row = ?", (row,))
-            for key, value in list_attributes(stored.decode_metadata()):
+            for key, value in stored_rows.list_attributes(stored.decode_metadata()):
                 self._connection.execute(
                     "DELETE FROM attributes WHERE key = ? AND value = ? AND row = ?", (key, value, row)
                 )
@@ -178,7 +135,7 @@ class WriteTransaction:
     def finish(self) -> None:
         """Empty sparse blocks, then write the blocks, the keyword index and the totals."""
         rows = read_rows(self._connection, self._list_sparse_rows())
-        vectors = read_vectors(self._connection, list(rows))
+        vectors = stored_rows.read_vectors(self._connection, list(rows))
         # The block follows from the row number, so a document moves by getting a new number.
         for row in rows.values():
             self.remove([row])
@@ -187,16 +144,11 @@ class WriteTransaction:
         self._write_blocks()
         self._write_sums()
         connection = self._connection
-        segments = add_segment(
-            connection, self.file.segments, self._segment, self._documents, make_row_test(connection)
-        )
-        write_segments(connection, segments)
-        totals = {
-            "documents": self._documents,
-            "tokens": self._tokens,
-            "languages": " ".join(sorted(self._languages)),
-        }
-        write_metadata(connection, totals)
+        segments = lexical_index.SegmentWriter(connection, self.file.segments, self._documents)
+        segments.add(self._terms)
+        database.write_segments(connection, segments.segments)
+        totals = {"documents": self._documents, "tokens": self._tokens, "languages": " ".join(sorted(self._languages))}
+        database.write_metadata(connection, totals)
 
     def _list_sparse_rows(self) -> list[int]:
         """Return the rows of changed blocks with few documents, except the newest block."""
@@ -213,7 +165,7 @@ class WriteTransaction:
     def _write_blocks(self) -> None:
         for block, lengths in self._lengths.items():
             # An empty record stays: readers must learn that the block has no documents.
-            packed = pack_lengths(lengths)
+            packed = stored_rows.pack_lengths(lengths)
             self._connection.execute(
                 "INSERT OR REPLACE INTO row_blocks VALUES (?, ?, ?, ?)",
                 (block, self.file.generation + 1, packed, checksum(block, packed)),
@@ -221,7 +173,7 @@ class WriteTransaction:
             if not packed:
                 self._connection.execute("DELETE FROM code_blocks WHERE block = ?", (block,))
             elif block in self._vectors:
-                write_codes(self._connection, block, self._vectors[block])
+                vector_index.write_codes(self._connection, block, self._vectors[block])
 
     def _write_sums(self) -> None:
         changed = [(*pair, *sums) for pair, sums in self._sums.items() if sums != (0, 0)]
@@ -243,7 +195,7 @@ class WriteTransaction:
             statement = "SELECT lengths, checksum FROM row_blocks WHERE block = ?"
             stored = self._connection.execute(statement, (block,)).fetchone()
             empty = array("i", [ABSENT]) * BLOCK_ROWS
-            self._lengths[block] = empty if stored is None else unpack_lengths(block, *stored)
+            self._lengths[block] = empty if stored is None else stored_rows.unpack_lengths(block, *stored)
         return self._lengths[block]
 
 
@@ -257,12 +209,17 @@ def write_batch(connection: Connection, batch: Batch, user: FileUser, analyzer: 
     vectors = batch.vectors
     dimension = len(next(iter(vectors.values()))) // 4 if vectors else 0
     user.check_embedder(transaction.file, dimension=dimension, adding=True)
-    user.check_analyzer(transaction.file, analyzer)
+    if transaction.file.analyzer != analyzer.version:
+        raise StoreError(
+            f"The keyword index of {user.path} was made by another version of the text analysis. Rebuild "
+            f"it, nothing is lost: resift index --upgrade --store {shell_path(user.path)}",
+            store=user.store,
+        )
     # The first vectors decide which embedder the file belongs to.
     if dimension and not transaction.file.dimension:
-        write_metadata(connection, {"embedder": user.embedder, "dimension": dimension})
+        database.write_metadata(connection, {"embedder": user.embedder, "dimension": dimension})
     # Read again inside the transaction: another process may have written since the comparison.
-    before = read_rows_by_id(connection, [hit.id for hit in batch.hits])
+    before = stored_rows.read_rows_by_id(connection, [hit.id for hit in batch.hits])
     stale = [
         hit
         for hit in batch.hits
@@ -273,7 +230,7 @@ def write_batch(connection: Connection, batch: Batch, user: FileUser, analyzer: 
     stale_ids = {hit.id for hit in stale}
     ready = [hit for hit in batch.hits if hit.id not in stale_ids]
     replaced = {hit.id: before[hit.id] for hit in ready if hit.id in before}
-    kept = read_vectors(connection, [row.row for id, row in replaced.items() if id not in vectors])
+    kept = stored_rows.read_vectors(connection, [row.row for id, row in replaced.items() if id not in vectors])
     transaction.remove(replaced.values())
     for hit in ready:
         old = replaced.get(hit.id)
@@ -286,7 +243,7 @@ def write_batch(connection: Connection, batch: Batch, user: FileUser, analyzer: 
 def delete_documents(connection: Connection, ids: Sequence[str], analyzer: Analyzer) -> int:
     """Delete the documents and return how many existed."""
     transaction = WriteTransaction(connection, analyzer)
-    removed = transaction.remove(read_rows_by_id(connection, ids).values())
+    removed = transaction.remove(stored_rows.read_rows_by_id(connection, ids).values())
     transaction.finish()
     return removed
 
@@ -301,19 +258,6 @@ def is_unchanged(row: StoredRow, hit: Hit) -> bool:
     return row.text == hit.text and row.metadata == encode_metadata(hit)
 
 
-def make_row_test(connection: sqlite3.Connection) -> Callable[[int], bool]:
-    """Return a function that tells whether a row exists. The blocks are read on its first call."""
-    blocks: dict[int, array[int]] = {}
-
-    def is_present(row: int) -> bool:
-        if not blocks:
-            blocks.update(read_lengths(connection))
-        lengths = blocks.get(row // BLOCK_ROWS)
-        return lengths is not None and lengths[row % BLOCK_ROWS] != ABSENT
-
-    return is_present
-
-
 # Maintenance
 
 
@@ -322,9 +266,9 @@ def merge_keyword_index(connection: Connection) -> None:
     file = read_metadata(connection)
     listed = sum(segment.documents for segment in file.segments)
     if len(file.segments) > 1 or (file.segments and listed > file.documents):
-        test = make_row_test(connection)
-        merged = merge_segments(connection, file.segments, len(file.segments), file.documents, test)
-        write_segments(connection, merged)
+        segments = lexical_index.SegmentWriter(connection, file.segments, file.documents)
+        segments.merge(len(file.segments))
+        database.write_segments(connection, segments.segments)
 
 
 def rebuild_codes(connection: sqlite3.Connection) -> int:
@@ -332,19 +276,17 @@ def rebuild_codes(connection: sqlite3.Connection) -> int:
     file = read_metadata(connection)
     if not file.dimension:
         return 0
-    blocks = {
-        block: lengths for block, lengths in read_lengths(connection) if lengths.count(ABSENT) < BLOCK_ROWS
-    }
+    blocks = {block: lengths for block, lengths in read_lengths(connection) if lengths.count(ABSENT) < BLOCK_ROWS}
     rows = RowList(file, blocks)
     damaged = 0
     for block, lengths in blocks.items():
         try:
-            next(read_codes(connection, [block], file.dimension))
+            next(vector_index.read_codes(connection, [block], file.dimension))
         except IndexCorruptedError:
-            matrix = read_block_vectors(connection, rows, block, file.dimension)
+            matrix = vector_index.read_block_vectors(connection, rows, block, file.dimension)
             connection.execute("DELETE FROM code_blocks WHERE block = ?", (block,))
             present = [offset for offset, length in enumerate(lengths) if length != ABSENT]
-            write_codes(connection, block, {i: matrix[i].astype("<f4").tobytes() for i in present})
+            vector_index.write_codes(connection, block, {i: matrix[i].astype("<f4").tobytes() for i in present})
             damaged += 1
     return damaged
 
@@ -352,32 +294,32 @@ def rebuild_codes(connection: sqlite3.Connection) -> int:
 def convert_file(connection: Connection) -> None:
     """Bring a file of version 2 or 3 to the current version; part of the first write to it."""
     file = read_metadata(connection)
-    if file.version < LISTS_INDEXED_SINCE:
+    if file.version < database.LISTS_INDEXED_SINCE:
         _index_lists(connection)
 
-    connection.execute(f"CREATE {DERIVED_TABLES['postings']}")
+    connection.execute(f"CREATE {database.DERIVED_TABLES['postings']}")
     lists = (
-        encode_list(term, [number for pair in sorted(rows.items()) for number in pair])
-        for term, rows in iterate_legacy_terms(connection)
+        lexical_index.encode_list(term, [number for pair in sorted(rows.items()) for number in pair])
+        for term, rows in lexical_index.iterate_legacy_terms(connection)
     )
-    write_segment(connection, 1, lists)
-    write_segments(connection, (Segment(1, file.documents),) if file.documents else ())
+    lexical_index.write_segment(connection, 1, lists)
+    database.write_segments(connection, (Segment(1, file.documents),) if file.documents else ())
     connection.execute("DROP TABLE temp.instances")
     connection.execute("DROP TABLE terms")
     connection.execute("DROP TABLE term_checks")
-    sign_definitions(connection)
-    sign_metadata(connection)
-    connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+    database.sign_definitions(connection)
+    database.sign_metadata(connection)
+    connection.execute(f"PRAGMA user_version={database.SCHEMA_VERSION}")
 
 
 def _index_lists(connection: Connection) -> None:
     """Add the attributes that files of version 2 lack: items of lists."""
     added: dict[tuple[str, object], list[int]] = {}
-    for row in iterate_documents(connection):
+    for row in stored_rows.iterate_documents(connection):
         if "[" in row.metadata:
             metadata: Metadata = row.decode_metadata()
-            scalars = list_attributes(metadata, lists=False)
-            for pair in list_attributes(metadata):
+            scalars = stored_rows.list_attributes(metadata, lists=False)
+            for pair in stored_rows.list_attributes(metadata):
                 if pair not in scalars:
                     added.setdefault(pair, []).append(row.row)
     for (key, value), rows in added.items():
@@ -387,7 +329,7 @@ def _index_lists(connection: Connection) -> None:
             "DO UPDATE SET rows = rows + excluded.rows, total = total + excluded.total",
             (key, value, len(rows), sum(rows)),
         )
-    write_metadata(connection, {"lists": "1"})
+    database.write_metadata(connection, {"lists": "1"})
 
 
 def reanalyze(connection: Connection, analyzer: Analyzer) -> None:
@@ -395,32 +337,147 @@ def reanalyze(connection: Connection, analyzer: Analyzer) -> None:
     file = read_metadata(connection)
     connection.execute("DELETE FROM postings")
     languages: set[str] = set()
-    builder, segments, tokens = SegmentBuilder(), tuple[Segment, ...](), 0
+    segments, tokens = lexical_index.SegmentWriter(connection, (), file.documents), 0
+    documents: list[tuple[int, Sequence[str]]] = []
     blocks: dict[int, array[int]] = {}
-    is_present = make_row_test(connection)
-    for row in iterate_documents(connection):
+    for row in stored_rows.iterate_documents(connection):
         analysis = analyzer.analyze(row.text)
-        builder.add(row.row, analysis.terms)
-        if builder.documents == _SEGMENT_DOCUMENTS:
-            segments = add_segment(connection, segments, builder, file.documents, is_present)
-            builder = SegmentBuilder()
+        documents.append((row.row, analysis.terms))
+        if len(documents) == _SEGMENT_DOCUMENTS:
+            segments.add(documents)
+            documents = []
         languages |= analysis.languages
         tokens += len(analysis.terms)
         empty = array("i", [ABSENT]) * BLOCK_ROWS
         blocks.setdefault(row.row // BLOCK_ROWS, empty)[row.row % BLOCK_ROWS] = len(analysis.terms)
-    write_segments(connection, add_segment(connection, segments, builder, file.documents, is_present))
+    segments.add(documents)
+    database.write_segments(connection, segments.segments)
     for block, lengths in blocks.items():
-        packed = pack_lengths(lengths)
+        packed = stored_rows.pack_lengths(lengths)
         connection.execute(
             "UPDATE row_blocks SET generation = ?, lengths = ?, checksum = ? WHERE block = ?",
             (file.generation + 1, packed, checksum(block, packed), block),
         )
-    write_metadata(
-        connection,
-        {
-            "language": analyzer.language,
-            "analyzer": analyzer.version,
-            "tokens": tokens,
-            "languages": " ".join(sorted(languages)),
-        },
-    )
+    totals = {"tokens": tokens, "languages": " ".join(sorted(languages))}
+    database.write_metadata(connection, {"language": analyzer.language, "analyzer": analyzer.version, **totals})
+
+
+# The full check of a file
+
+
+def find_problems(connection: Connection) -> list[str]:
+    """Return at most 20 problems of the file in the connection's snapshot, without any text of documents."""
+    problems: list[str] = []
+    for name, check in _CHECKS.items():
+        try:
+            problems += [f"{name}: {problem}" for problem in check(connection)]
+        except IndexCorruptedError as exc:
+            problems.append(f"{name}: {exc}")
+        except (sqlite3.Error, KeyError, ValueError, TypeError) as exc:
+            problems.append(f"{name}: cannot be read ({type(exc).__name__})")
+    return problems[:_MAX_PROBLEMS]
+
+
+def _check_pages(connection: Connection) -> Iterator[str]:
+    for (line,) in connection.execute(f"PRAGMA integrity_check({_MAX_PROBLEMS})"):
+        if line != "ok":
+            yield str(line)
+
+
+def _check_documents(connection: Connection) -> Iterator[str]:
+    expected = read_metadata(connection).documents
+    count = sum(1 for _ in stored_rows.iterate_documents(connection))
+    if count != expected:
+        yield f"{count} exist, {expected} were written"
+
+
+def _check_filters(connection: Connection) -> Iterator[str]:
+    """Compare the attributes of every document with its metadata."""
+    lists = read_metadata(connection).version >= database.LISTS_INDEXED_SINCE
+    attributes: dict[int, set[object]] = {}
+    for row, key, value in connection.execute("SELECT row, key, value FROM attributes ORDER BY row"):
+        attributes.setdefault(row, set()).add((key, value))
+    for stored in stored_rows.iterate_documents(connection):
+        expected = set(stored_rows.list_attributes(stored.decode_metadata(), lists=lists))
+        if attributes.pop(stored.row, set()) != expected:
+            yield f"the attributes of row {stored.row} differ from its metadata"
+    if attributes:
+        yield f"{len(attributes)} rows belong to no document"
+    counted = "SELECT key, value, count(*), sum(row) FROM attributes GROUP BY key, value"
+    # As sets: values of several types have no order.
+    if set(connection.execute(counted)) != set(connection.execute("SELECT * FROM attribute_sums")):
+        yield "the number of attributes differs from the number written"
+
+
+def _check_rows(connection: Connection) -> Iterator[str]:
+    stored = {row for (row,) in connection.execute("SELECT row FROM documents")}
+    listed, tokens = set(), 0
+    for block, lengths in read_lengths(connection):
+        listed |= {block * BLOCK_ROWS + i for i, length in enumerate(lengths) if length != ABSENT}
+        tokens += sum(length for length in lengths if length != ABSENT)
+    if listed != stored:
+        yield f"{len(listed ^ stored)} rows are listed without a document, or the reverse"
+    if tokens != read_metadata(connection).tokens:
+        yield "the lengths do not add up"
+
+
+def _check_vectors(connection: Connection) -> Iterator[str]:
+    """Read every vector, and compare its signs with its bit code."""
+    file = read_metadata(connection)
+    if not file.dimension:
+        return
+    blocks = {block: lengths for block, lengths in read_lengths(connection) if lengths.count(ABSENT) < BLOCK_ROWS}
+    rows = RowList(file, blocks)
+    for block in rows.blocks:
+        matrix = vector_index.read_block_vectors(connection, rows, block, file.dimension)
+        present = np.asarray(blocks[block]) != ABSENT
+        ((_, codes),) = vector_index.read_codes(connection, [block], file.dimension)
+        if (codes.T[present] != vector_index.encode_vectors(matrix[present])).any():
+            yield f"the codes of block {block} differ from its vectors"
+
+
+def _check_terms(connection: Connection) -> Iterator[str]:
+    """Analyze every document again, and compare the count of each term and the sum of its rows."""
+    file = read_metadata(connection)
+    analyzer = Analyzer(file.language)
+    if file.analyzer != analyzer.version:
+        yield "made by another version of the text analysis; run resift index --upgrade"
+        return
+    # Two numbers per term: the posting lists of a large file would not fit into memory.
+    expected: dict[str, tuple[int, int]] = {}
+    present: set[int] = set()
+    for stored in stored_rows.iterate_documents(connection):
+        present.add(stored.row)
+        for term in analyzer.terms(stored.text):
+            count, rows = expected.get(term, (0, 0))
+            expected[term] = (count + 1, rows + stored.row)
+    found: dict[str, tuple[int, int]] = {}
+    for term, occurrences in _iterate_terms(connection):
+        counted = [(row, count) for row, count in occurrences.items() if row in present]
+        if counted:
+            count, rows = found.get(term, (0, 0))
+            total = sum(row * n for row, n in counted)
+            found[term] = (count + sum(n for _, n in counted), rows + total)
+    wrong = {term for term, _ in expected.items() ^ found.items()}
+    if wrong:
+        yield f"the posting lists of {len(wrong)} terms differ from the documents"
+
+
+def _iterate_terms(connection: Connection) -> Iterator[tuple[str, Counter[int]]]:
+    if connection.version < database.POSTINGS_SINCE:
+        yield from lexical_index.iterate_legacy_terms(connection)
+        return
+    for segment in read_metadata(connection).segments:
+        for item in lexical_index.iterate_segment(connection, segment.number):
+            rows, counts = item.decode()
+            yield item.term, Counter(dict(zip(map(int, rows), map(int, counts), strict=True)))
+
+
+_CHECKS: dict[str, Callable[[Connection], Iterator[str]]] = {
+    "pages": _check_pages,
+    "documents": _check_documents,
+    "filters": _check_filters,
+    "rows": _check_rows,
+    "vectors": _check_vectors,
+    "words": _check_terms,
+}

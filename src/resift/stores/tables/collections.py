@@ -9,25 +9,18 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from resift._internal.arrays import Array
 from resift.errors import InputError, StoreError, require
-from resift.stores.backend import Row
+from resift.stores.backend import Row, in_thread
 from resift.stores.filters import AnyOf, Pattern, Test
 from resift.stores.qdrant import QdrantBackend, QdrantClientOptions
-from resift.stores.tables.sql import can_bind
-from resift.stores.tables.table_store import (
-    ColumnArguments,
-    ColumnOptions,
-    TableColumns,
-    TableStore,
-    distance_score,
-    missing_column,
-)
+from resift.stores.tables import table_store
+from resift.stores.tables.table_store import ColumnArguments, ColumnOptions, TableColumns, TableStore, missing_column
 from resift.types import JsonMapping, JsonObject, JsonValue
 from resift.validation import check_arguments, option
 
@@ -54,27 +47,19 @@ class SchemalessStore(TableStore):
 
     def _learn_fields(self, collection: str, columns: TableColumns, rows: Sequence[Row], total: int) -> None:
         """Check the named fields against a sample of the documents, and choose those that are not named."""
-        strings: dict[str, None] = {}
         known: dict[str, None] = {}
+        strings: dict[str, None] = {}
         self._lists: set[str] = set()
+        self._nested: set[str] = set()
         for row in rows:
-            for name, value in row.values.items():
-                known[name] = None
-                if isinstance(value, str) and name not in (POINT_ID,):
-                    strings[name] = None
-                if isinstance(value, (list, tuple)):
-                    self._lists.add(name)
             nested = row.values.get("metadata")
-            if isinstance(nested, Mapping):
-                known.update(dict.fromkeys(nested))
-                self._lists |= {name for name, value in nested.items() if isinstance(value, (list, tuple))}
-        self._nested = {
-            name
-            for row in rows
-            if isinstance(row.values.get("metadata"), Mapping)
-            for name in row.values["metadata"]
-            if name not in row.values
-        }
+            inner = nested if isinstance(nested, Mapping) else {}
+            known |= dict.fromkeys([*row.values, *inner])
+            strings |= dict.fromkeys(name for name, value in row.values.items() if isinstance(value, str))
+            values = (*row.values.items(), *inner.items())
+            self._lists |= {name for name, value in values if isinstance(value, (list, tuple))}
+            self._nested |= inner.keys() - row.values.keys()
+        strings.pop(POINT_ID, None)
         self.known_fields = [name for name in known if name != POINT_ID]
         self.is_complete_sample = len(rows) >= total
         self.table = collection
@@ -134,22 +119,14 @@ class QdrantCollection(QdrantBackend, SchemalessStore):
     ) -> None:
         if path is not None and not (Path(path) / "meta.json").is_file():
             raise StoreError(f"{path} is not the folder of a local Qdrant database.", store=name)
-        threads = self._set_client(
-            name, url=url, path=path, client=client, api_key=api_key, timeout_s=timeout_s
-        )
+        threads = self._set_client(name, url=url, path=path, client=client, api_key=api_key, timeout_s=timeout_s)
         self.collection, self.exact = collection, exact
-        try:
+        with self._explained():
             if not self._client.collection_exists(collection):
                 known = sorted(each.name for each in self._client.get_collections().collections)
-                raise InputError(
-                    missing_column("Qdrant", collection, known, argument="collection=", what="collections")
-                )
+                raise missing_column("Qdrant", collection, known, "collection=", "collections")
             info = self._client.get_collection(collection)
             points, _ = self._client.scroll(collection, limit=_SAMPLE, with_payload=True, with_vectors=False)
-        except InputError:
-            raise
-        except Exception as exc:
-            raise self._explain(exc) from exc
         chosen = TableColumns(store=name, **columns)
         self._learn_fields(collection, chosen, _point_rows(points), info.points_count or 0)
         vectors = info.config.params.vectors
@@ -158,9 +135,7 @@ class QdrantCollection(QdrantBackend, SchemalessStore):
             chosen.vector = next(iter(self._vectors))
         if chosen.vector is not None and chosen.vector not in self._vectors:
             known = [name or "(unnamed)" for name in self._vectors]
-            raise InputError(
-                missing_column(collection, chosen.vector, known, argument="vector=", what="vectors")
-            )
+            raise missing_column(collection, chosen.vector, known, "vector=", "vectors")
         super().__init__(name, chosen, columns, threads=threads, has_vectors=chosen.vector in self._vectors)
 
     def _vector_dimension(self, column: str) -> int:
@@ -169,40 +144,29 @@ class QdrantCollection(QdrantBackend, SchemalessStore):
     async def _has_vector_index(self) -> bool:
         return not self.exact and not self._is_local
 
-    async def _fetch_nearest(
-        self, vector: Array, tests: Sequence[Test], limit: int, *, exact: bool
-    ) -> list[Row]:
-        filter, using = self._make_filter(tests), self.columns.vector or ""
+    @in_thread
+    def _fetch_nearest(self, vector: Array, tests: Sequence[Test], limit: int, *, exact: bool) -> list[Row]:
+        using = self.columns.vector or ""
         distance = str(getattr(self._vectors[using].distance, "value", ""))
         sign = -1 if distance in ("Euclid", "Manhattan") else 1
+        points = self._query(vector, self._make_filter(tests), limit, exact=exact, using=using or None)
+        return [Row(row.values, sign * point.score) for row, point in zip(_point_rows(points), points, strict=True)]
 
-        def job() -> list[Row]:
-            points = self._query(vector, filter, limit, exact=exact, using=using or None)
-            rows = _point_rows(points)
-            return [
-                Row(row.values, sign * float(point.score)) for row, point in zip(rows, points, strict=True)
-            ]
-
-        return await self._work(job)
-
-    async def _scan(self, tests: Sequence[Test], words: Sequence[str], limit: int) -> tuple[list[Row], int]:
+    @in_thread
+    def _scan(self, tests: Sequence[Test], words: Sequence[str], limit: int) -> tuple[list[Row], int]:
         filter = self._make_filter(tests)
-
-        def job() -> tuple[list[Row], int]:
-            total = self._client.count(self.collection, count_filter=filter, exact=True).count
-            rows: list[Row] = []
-            offset = None
-            while len(rows) < limit:
-                size = min(_PAGE, limit - len(rows))
-                points, offset = self._client.scroll(
-                    self.collection, scroll_filter=filter, limit=size, offset=offset, with_payload=True
-                )
-                rows += _point_rows(points)
-                if offset is None:
-                    break
-            return rows, int(total)
-
-        return await self._work(job)
+        total = self._client.count(self.collection, count_filter=filter, exact=True).count
+        rows: list[Row] = []
+        offset = None
+        while len(rows) < limit:
+            size = min(_PAGE, limit - len(rows))
+            points, offset = self._client.scroll(
+                self.collection, scroll_filter=filter, limit=size, offset=offset, with_payload=True
+            )
+            rows += _point_rows(points)
+            if offset is None:
+                break
+        return rows, int(total)
 
     def _make_filter(self, tests: Sequence[Test]) -> JsonValue:
         must = [condition for test in tests if (condition := self._make_condition(test)) is not None]
@@ -220,12 +184,12 @@ class QdrantCollection(QdrantBackend, SchemalessStore):
         if test.operator != "=":
             [limit] = test.values
             names = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
-            if isinstance(limit, str) or not can_bind(limit):
+            if isinstance(limit, str) or not table_store.can_bind(limit):
                 return None
             return models.FieldCondition(key=key, range=models.Range(**{names[test.operator]: limit}))
         alternatives: list[JsonValue] = []
         for value in test.values:
-            if not can_bind(value):
+            if not table_store.can_bind(value):
                 return None
             if isinstance(value, (str, bool)):
                 match = models.MatchValue(value=value)
@@ -293,7 +257,11 @@ class ChromaCollection(SchemalessStore):
         self._is_async = inspect.iscoroutinefunction(collection.query)
         if columns.get("vector"):
             raise InputError("A Chroma collection has one vector per document; leave vector out.")
-        rows, total = ([], 1) if self._is_async else self._sample()
+        rows, total = list[Row](), 1
+        if not self._is_async:
+            with self._explained():
+                rows = _chroma_rows(collection.get(limit=_SAMPLE, include=["documents", "metadatas"]))
+                total = int(collection.count())
         has_documents = not rows or any(row.values[DOCUMENT] for row in rows)
         chosen = TableColumns(store=self.name, **{"fields": [DOCUMENT] if has_documents else None, **columns})
         self._learn_fields(collection.name, chosen, rows, total)
@@ -306,7 +274,7 @@ class ChromaCollection(SchemalessStore):
             raise StoreError(f"{path} is not the folder of a Chroma database.", store=self.name)
         chromadb = require("chromadb", extra="chroma")
         settings = chromadb.Settings(anonymized_telemetry=False)
-        try:
+        with self._explained():
             client = (
                 chromadb.PersistentClient(str(path), settings)
                 if path is not None
@@ -314,44 +282,24 @@ class ChromaCollection(SchemalessStore):
             )
             known = [each if isinstance(each, str) else each.name for each in client.list_collections()]
             if collection not in known:
-                raise InputError(
-                    missing_column("Chroma", collection, known, argument="collection=", what="collections")
-                )
+                raise missing_column("Chroma", collection, known, "collection=", "collections")
             return client.get_collection(collection)
-        except InputError:
-            raise
-        except Exception as exc:
-            raise self._explain(exc) from exc
-
-    def _sample(self) -> tuple[list[Row], int]:
-        try:
-            answer = self._source.get(limit=_SAMPLE, include=["documents", "metadatas"])
-            return _chroma_rows(answer), int(self._source.count())
-        except Exception as exc:
-            raise self._explain(exc) from exc
 
     async def _fetch_by_query(self, query: str, tests: Sequence[Test], limit: int) -> list[Row]:
         return await self._query(tests, limit, query_texts=[query])
 
-    async def _fetch_nearest(
-        self, vector: Array, tests: Sequence[Test], limit: int, *, exact: bool
-    ) -> list[Row]:
+    async def _fetch_nearest(self, vector: Array, tests: Sequence[Test], limit: int, *, exact: bool) -> list[Row]:
         return await self._query(tests, limit, query_embeddings=[[float(value) for value in vector]])
 
     async def _has_vector_index(self) -> bool:
         return False  # Chroma always uses its index, so a second search would find the same
 
     async def _query(self, tests: Sequence[Test], limit: int, **query: JsonValue) -> list[Row]:
-        where = self._make_filter(tests)
-        answer = await self._call(
-            self._source.query,
-            **query,
-            n_results=limit,
-            include=["documents", "metadatas", "distances"],
-            **({} if where is None else {"where": where}),
-        )
+        include = ["documents", "metadatas", "distances"]
+        query.update(n_results=limit, include=include, **self._make_where(tests))
+        answer = await self._call(self._source.query, **query)
         first = {name: answer[name][0] for name in ("ids", "documents", "metadatas") if answer.get(name)}
-        scores = [distance_score(float(d), self._space()) for d in answer["distances"][0]]
+        scores = [table_store.distance_score(float(d), self._space()) for d in answer["distances"][0]]
         return [Row(row.values, score) for row, score in zip(_chroma_rows(first), scores, strict=True)]
 
     def _space(self) -> str:
@@ -361,21 +309,17 @@ class ChromaCollection(SchemalessStore):
         return "cosine" if space in ("cosine", "ip") else "l2"  # both are 1 − similarity in Chroma
 
     async def _scan(self, tests: Sequence[Test], words: Sequence[str], limit: int) -> tuple[list[Row], int]:
-        where = self._make_filter(tests)
-        filters = {} if where is None else {"where": where}
-        answer = await self._call(
-            self._source.get, limit=limit, include=["documents", "metadatas"], **filters
-        )
+        filters = self._make_where(tests)
+        answer = await self._call(self._source.get, limit=limit, include=["documents", "metadatas"], **filters)
         rows = _chroma_rows(answer)
         total = len(rows)
         if len(rows) == limit:
             total = len((await self._call(self._source.get, include=[], **filters))["ids"])
         return rows, total
 
-    async def _call(self, method: Callable[..., Any], **arguments: JsonValue) -> Any:
-        if self._is_async:
-            return await method(**arguments)
-        return await self._work(lambda: method(**arguments))
+    def _make_where(self, tests: Sequence[Test]) -> JsonObject:
+        where = self._make_filter(tests)
+        return {} if where is None else {"where": where}
 
     def _make_filter(self, tests: Sequence[Test]) -> JsonObject | None:
         parts = [part for test in tests if (part := self._make_condition(test)) is not None]
@@ -388,7 +332,7 @@ class ChromaCollection(SchemalessStore):
             return None if None in parts else _combine("$or", [part for part in parts if part is not None])
         key, values = test.key, test.values
         is_plain = key in self.known_fields and key not in (*self._lists, DOCUMENT) and key[:1] not in "$#"
-        if not is_plain or test.operator == "!=" or not all(map(can_bind, values)):
+        if not is_plain or test.operator == "!=" or not all(map(table_store.can_bind, values)):
             return None
         name = {"=": "$eq", ">": "$gt", ">=": "$gte", "<": "$lt", "<=": "$lte"}[test.operator]
         if any(isinstance(v, Pattern) for v in values) or (name != "$eq" and isinstance(values[0], str)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import Any, Unpack
 from urllib.parse import quote
 
 from resift._internal.arrays import Array
-from resift.errors import InputError, ResiftError, StoreError, require
+from resift.errors import InputError, StoreError, require
 from resift.external.systems import flatten_record
 from resift.stores.backend import ApiKeyOptions, Row
 from resift.stores.base import embed_texts
@@ -37,9 +36,7 @@ _THREADS = 4
 class ElasticsearchQueryOptions(ApiKeyOptions, ColumnOptions):
     """Options of an index of Elasticsearch or OpenSearch in a pipeline file."""
 
-    url: str = option(
-        "Address of the server.", kind="address", variables=("ELASTICSEARCH_URL", "OPENSEARCH_URL")
-    )
+    url: str = option("Address of the server.", kind="address", variables=("ELASTICSEARCH_URL", "OPENSEARCH_URL"))
     index: str = option("The index, an alias, or a pattern such as docs-*.")
     body: JsonMapping | None = option(
         "The body of `_search`. A value `$query`, `$k`, `$vector` or `$filter` is replaced by the query, the "
@@ -126,15 +123,11 @@ class ElasticsearchQuery(TableStore):
         get_mapping = getattr(indices, "get_mapping", None) or getattr(self._client, "get_mapping", None)
         if get_mapping is None or self._is_async:
             return
-        try:
+        with self._explained():
             answer = get_mapping(index=self.index)
             answer = getattr(answer, "body", answer)
             for each in answer.values():
                 self._add_fields(each["mappings"].get("properties") or {}, "")
-        except ResiftError:
-            raise
-        except Exception as exc:
-            raise self._explain(exc) from exc
         if not answer:
             raise InputError(f"No index matches {self.index!r}; correct index=.")
 
@@ -172,9 +165,7 @@ class ElasticsearchQuery(TableStore):
             vector = [float(value) for value in rows[0]]
         return await self._search(self._make_body(query, limit, vector, clauses))
 
-    def _make_body(
-        self, query: str, limit: int, vector: list[float] | None, clauses: list[JsonObject]
-    ) -> JsonObject:
+    def _make_body(self, query: str, limit: int, vector: list[float] | None, clauses: list[JsonObject]) -> JsonObject:
         if callable(self.body):
             arguments = (query, limit, vector) if self._uses_vector else (query, limit)
             body = self.body(*arguments)
@@ -192,9 +183,7 @@ class ElasticsearchQuery(TableStore):
             body["query"] = {"bool": {"must": [body["query"]], "filter": clauses}}
         return body
 
-    async def _fetch_nearest(
-        self, vector: Array, tests: Sequence[Test], limit: int, *, exact: bool
-    ) -> list[Row]:
+    async def _fetch_nearest(self, vector: Array, tests: Sequence[Test], limit: int, *, exact: bool) -> list[Row]:
         field, clauses = self.columns.vector or "", self._filter_clauses(tests)
         values = [float(value) for value in vector]
         if self.field_types.get(field) == "knn_vector":
@@ -203,13 +192,7 @@ class ElasticsearchQuery(TableStore):
                 about["filter"] = {"bool": {"filter": clauses}}
             return await self._search({"size": limit, "query": {"knn": {field: about}}})
         candidates = min(_MAX_WINDOW, max(100, 2 * limit))
-        knn = {
-            "field": field,
-            "query_vector": values,
-            "k": limit,
-            "num_candidates": candidates,
-            "filter": clauses,
-        }
+        knn = {"field": field, "query_vector": values, "k": limit, "num_candidates": candidates, "filter": clauses}
         return await self._search({"size": limit, "knn": knn})
 
     async def _has_vector_index(self) -> bool:
@@ -220,15 +203,7 @@ class ElasticsearchQuery(TableStore):
         if hidden and "_source" not in body:
             body["_source"] = {"excludes": sorted(set(hidden))}
         body.setdefault("timeout", f"{int(self._timeout_s * 1000)}ms")
-        if self._is_async:
-            try:
-                answer = await self._client.search(index=self.index, body=body)
-            except (ResiftError, asyncio.CancelledError):
-                raise
-            except Exception as exc:
-                raise self._explain(exc) from exc
-        else:
-            answer = await self._work(lambda: self._client.search(index=self.index, body=body))
+        answer = await self._call(self._client.search, index=self.index, body=body)
         return self._read_answer(getattr(answer, "body", answer))
 
     def _read_answer(self, answer: JsonValue) -> list[Row]:
@@ -236,14 +211,10 @@ class ElasticsearchQuery(TableStore):
         # A partial answer looks like a complete one, so it is an error.
         if isinstance(shards, Mapping) and shards.get("failed"):
             total = shards.get("total", "?")
-            raise StoreError(
-                f"{shards['failed']} of {total} shards of {self.index!r} failed.", store=self.name
-            )
+            raise StoreError(f"{shards['failed']} of {total} shards of {self.index!r} failed.", store=self.name)
         if isinstance(answer, Mapping) and answer.get("timed_out"):
             raise StoreError(
-                f"{self.index!r} ran out of time and returned part of its hits.",
-                store=self.name,
-                transient=True,
+                f"{self.index!r} ran out of time and returned part of its hits.", store=self.name, transient=True
             )
         try:
             hits = list(answer["hits"]["hits"])
@@ -309,26 +280,23 @@ class _HttpClient:
         headers = {"Authorization": f"ApiKey {api_key}"} if api_key else {}
         verify = not url.startswith("http:")  # loading certificates takes longer than a search
         try:
-            self._http = httpx.Client(
-                base_url=url.rstrip("/") + "/", headers=headers, timeout=timeout_s, verify=verify
-            )
+            self._http = httpx.Client(base_url=url.rstrip("/") + "/", headers=headers, timeout=timeout_s, verify=verify)
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, ValueError) as exc:
             raise InputError("url is not an address; pass one such as http://localhost:9200.") from exc
 
     def search(self, *, index: str, body: JsonMapping) -> JsonValue:
-        return self._json("POST", f"{_path(index)}/_search", body)
+        return self._json("POST", index, "_search", body)
 
     def get_mapping(self, *, index: str) -> JsonValue:
-        return self._json("GET", f"{_path(index)}/_mapping", None)
+        return self._json("GET", index, "_mapping")
 
     def close(self) -> None:
         self._http.close()
 
-    def _json(self, method: str, path: str, body: JsonMapping | None) -> JsonValue:
+    def _json(self, method: str, index: str, action: str, body: JsonMapping | None = None) -> JsonValue:
         content = None if body is None else json.dumps(body).encode()
-        response = self._http.request(
-            method, path, content=content, headers={"Content-Type": "application/json"}
-        )
+        path = f"{quote(index, safe=',*')}/{action}"
+        response = self._http.request(method, path, content=content, headers={"Content-Type": "application/json"})
         if response.status_code != 200:
             raise _HttpError(response.status_code)
         return response.json()
@@ -347,10 +315,6 @@ def _read_hit(hit: JsonMapping) -> Row:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _MAX_INTEGER
-
-
-def _path(index: str) -> str:
-    return quote(index, safe=",*")
 
 
 def check_body(body: object) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import queue
+import contextlib
 import re
 import sqlite3
 import threading
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,17 +18,10 @@ from resift._internal.forking import after_fork, leak
 from resift.errors import InputError, StoreError, require
 from resift.stores.backend import Row
 from resift.stores.filters import Test
-from resift.stores.tables.sql import Column, ColumnKind, Dialect, SQLTable, filter_clause, quote_name
-from resift.stores.tables.table_store import (
-    ColumnArguments,
-    ColumnOptions,
-    Distance,
-    TableColumns,
-    missing_column,
-    nearest_rows,
-)
+from resift.stores.tables import table_store
+from resift.stores.tables.table_store import Column, ColumnArguments, ColumnOptions, Distance, TableColumns, quote_name
 from resift.text import words as split_words
-from resift.types import JsonMapping, JsonValue
+from resift.types import JsonValue
 from resift.validation import check_arguments, check_path, option
 
 _THREADS = 4
@@ -55,7 +49,7 @@ class FTSIndex(NamedTuple):
     rowid: str
 
 
-class SQLiteTable(SQLTable):
+class SQLiteTable(table_store.SQLTable):
     """A table or view of a SQLite file, by its FTS5 index or by a scan; the file is opened with `mode=ro`.
 
     An FTS5 table whose `content` is the table is found by itself, and `table` may be an FTS5 table. Without
@@ -63,7 +57,7 @@ class SQLiteTable(SQLTable):
     """
 
     Options = SQLiteTableOptions
-    dialect = Dialect("?", " COLLATE BINARY", quote_name)
+    dialect = table_store.Dialect("?", " COLLATE BINARY", quote_name)
 
     @check_arguments
     def __init__(
@@ -78,10 +72,11 @@ class SQLiteTable(SQLTable):
         self.path = Path(check_path(path, "path"))
         if not self.path.is_file():
             raise StoreError(f"{self.path} does not exist; pass the file of a SQLite database.", store=name)
-        self._idle: queue.LifoQueue[sqlite3.Connection] = queue.LifoQueue()
+        self._idle: list[sqlite3.Connection] = []
+        weakref.finalize(self, _close_all, self._idle)  # nobody has to close a store
         self.name = name
         try:
-            with self._lend() as connection:
+            with self._lend([]) as connection:
                 tables = _list_tables(connection)
                 table = _find_table(table, tables, str(self.path))
                 found, primary_key = _read_columns(connection, table)
@@ -103,20 +98,22 @@ class SQLiteTable(SQLTable):
 
     def reset_after_fork(self) -> None:
         """Open new connections in a forked child."""
-        while not self._idle.empty():
-            leak(self._idle.get_nowait())
-        self._idle = queue.LifoQueue()
+        leak(*self._idle)
+        self._idle.clear()
 
-    def _lend(self, running: list[sqlite3.Connection] | None = None) -> _Lent:
-        return _Lent(self, [] if running is None else running)
-
-    def _connect(self) -> sqlite3.Connection:
-        uri = f"file:{quote_path(str(self.path.absolute()))}?mode=ro"
-        connection = sqlite3.connect(uri, uri=True, check_same_thread=False, timeout=5.0)
-        connection.execute("PRAGMA query_only = ON")
-        connection.execute("PRAGMA trusted_schema = OFF")
-        connection.text_factory = lambda data: data.decode("utf-8", "replace")
-        return connection
+    @contextlib.contextmanager
+    def _lend(self, running: list[sqlite3.Connection]) -> Iterator[sqlite3.Connection]:
+        """Lend a connection for one statement; meanwhile it is in `running`."""
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = _open_read_only(self.path)
+        running.append(connection)
+        try:
+            yield connection
+        finally:
+            running.clear()
+            self._idle.append(connection)
 
     async def _run(self, statement: str, values: Sequence[JsonValue]) -> list[tuple[JsonValue, ...]]:
         running: list[sqlite3.Connection] = []
@@ -135,9 +132,7 @@ class SQLiteTable(SQLTable):
         return quote_name(self.table)
 
     def _select_sql(self, names: Sequence[str], prefix: str = "") -> str:
-        return ", ".join(
-            f"{self._table_sql()}.{'rowid' if name == 'rowid' else quote_name(name)}" for name in names
-        )
+        return ", ".join(f"{self._table_sql()}.{'rowid' if name == 'rowid' else quote_name(name)}" for name in names)
 
     def _order_sql(self, prefix: str = "") -> str:
         return self._select_sql(self.columns.id)
@@ -157,64 +152,51 @@ class SQLiteTable(SQLTable):
             match = "{" + " ".join(map(quote_name, searched)) + "} : (" + match + ")"
         weights = ", ".join(repr(float(self.columns.weights.get(name, 1.0))) for name in fts.columns)
         names = self._selected_for(tests)
-        where = filter_clause(tests, self.column_types, self.dialect)
+        where = table_store.filter_clause(tests, self.column_types, self.dialect)
         index, table = quote_name(fts.name), self._table_sql()
-        source = (
-            index
-            if fts.name == self.table
-            else f"{index} JOIN {table} ON {table}.{fts.rowid} = {index}.rowid"
-        )
+        source = index if fts.name == self.table else f"{index} JOIN {table} ON {table}.{fts.rowid} = {index}.rowid"
         statement = (
             f"SELECT {self._select_sql(names)}, -bm25({index}, {weights}) AS resift_score FROM {source} "  # noqa: S608
             f"WHERE {index} MATCH ? AND ({where.sql}) "
             f"ORDER BY resift_score DESC, {self._order_sql()} LIMIT {int(limit)}"
         )
         rows = await self._run(statement, (match, *where.values))
-        return [Row(self._typed(dict(zip(names, row[:-1], strict=True))), row[-1]) for row in rows]
+        return [self._make_row(names, row[:-1], row[-1]) for row in rows]
 
-    async def _scan(self, tests: Sequence[Test], words: Sequence[str], limit: int) -> tuple[list[Row], int]:
-        rows, total = await super()._scan(tests, words, limit)
-        return ([Row(self._typed(row.values)) for row in rows] if self._bools else rows), total
-
-    def _typed(self, values: JsonMapping) -> JsonMapping:
-        """Return a row in which the columns declared as boolean are: SQLite stores 0 and 1."""
-        if not self._bools:
-            return values
-        return {
-            name: bool(value) if name in self._bools and value in (0, 1) else value
-            for name, value in values.items()
-        }
+    def _make_row(self, names: Sequence[str], values: Sequence[JsonValue], score: float | None = None) -> Row:
+        # SQLite stores booleans as 0 and 1.
+        pairs = zip(names, values, strict=True)
+        typed = {name: bool(cell) if name in self._bools and cell in (0, 1) else cell for name, cell in pairs}
+        return Row(typed, score)
 
     def _explain(self, exc: Exception) -> StoreError:
         code = getattr(exc, "sqlite_errorname", "") or type(exc).__name__
         return StoreError(
-            f"SQLite table {self.table!r} of {self.path} failed: {code}. Has the file changed since it was "
-            "opened?",
+            f"SQLite table {self.table!r} of {self.path} failed: {code}. Has the file changed since it was opened?",
             store=self.name,
             transient=code in ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_INTERRUPT"),
         )
 
     def _disconnect(self) -> None:
-        while not self._idle.empty():
-            self._idle.get_nowait().close()
+        _close_all(self._idle)
 
 
-class _Lent:
-    """A connection for one statement, returned to its store afterwards."""
+def _open_read_only(path: Path) -> sqlite3.Connection:
+    uri = f"file:{quote_path(str(path.absolute()))}?mode=ro"
+    connection = sqlite3.connect(uri, uri=True, check_same_thread=False, timeout=5.0)
+    try:
+        connection.execute("PRAGMA query_only = ON")
+        connection.execute("PRAGMA trusted_schema = OFF")
+    except sqlite3.Error:
+        connection.close()
+        raise
+    connection.text_factory = lambda data: data.decode("utf-8", "replace")
+    return connection
 
-    def __init__(self, store: SQLiteTable, running: list[sqlite3.Connection]) -> None:
-        self._store, self._running = store, running
 
-    def __enter__(self) -> sqlite3.Connection:
-        try:
-            connection = self._store._idle.get_nowait()
-        except queue.Empty:
-            connection = self._store._connect()
-        self._running.append(connection)
-        return connection
-
-    def __exit__(self, *_: object) -> None:
-        self._store._idle.put(self._running.pop())
+def _close_all(connections: list[sqlite3.Connection]) -> None:
+    while connections:
+        connections.pop().close()
 
 
 def _list_tables(connection: sqlite3.Connection) -> dict[str, tuple[str, str]]:
@@ -224,32 +206,26 @@ def _list_tables(connection: sqlite3.Connection) -> dict[str, tuple[str, str]]:
         "AND name NOT LIKE 'sqlite!_%' ESCAPE '!' ORDER BY name"
     ).fetchall()
     virtual = [name for name, _, sql in rows if _FTS5.search(sql)]
-    shadow = {
-        f"{name}_{part}" for name in virtual for part in ("data", "idx", "content", "docsize", "config")
-    }
+    shadow = {f"{name}_{part}" for name in virtual for part in ("data", "idx", "content", "docsize", "config")}
     return {name: (kind, sql) for name, kind, sql in rows if name not in shadow}
 
 
 def _find_table(table: str, tables: Mapping[str, object], file: str) -> str:
     by_case = {name.casefold(): name for name in tables}
     if table.casefold() not in by_case:
-        raise InputError(missing_column(file, table, list(tables), argument="table=", what="tables"))
+        raise table_store.missing_column(file, table, list(tables), "table=", "tables")
     return by_case[table.casefold()]
 
 
 def _read_columns(connection: sqlite3.Connection, table: str) -> tuple[dict[str, Column], list[str]]:
-    rows = connection.execute("SELECT name, type, pk, hidden FROM pragma_table_xinfo(?)", [table]).fetchall()
+    rows = connection.execute("SELECT name, upper(type), pk, hidden FROM pragma_table_xinfo(?)", [table]).fetchall()
     found: dict[str, Column] = {}
     for name, declared, _, hidden in rows:
         if hidden == 1:  # of virtual tables: the table itself and its rank
             continue
-        kind: ColumnKind = "any"
-        if declared.upper().startswith("BOOL"):
-            kind = "bool"
-        elif "BLOB" in declared.upper():
-            kind = "binary"
-        is_text = not declared or any(part in declared.upper() for part in ("CHAR", "CLOB", "TEXT"))
-        found[name] = Column(kind, f"{quote_name(table)}.{quote_name(name)}", may_be_text=is_text)
+        kind = "bool" if declared.startswith("BOOL") else "binary" if "BLOB" in declared else "any"
+        is_text = not declared or any(part in declared for part in ("CHAR", "CLOB", "TEXT"))
+        found[name] = Column(kind, f"{quote_name(table)}.{quote_name(name)}", may_be_text=is_text)  # type: ignore[arg-type]
     keys = sorted((pk, name) for name, _, pk, _ in rows if pk)
     return found, [name for _, name in keys]
 
@@ -275,22 +251,14 @@ def _find_fts(
     columns: Mapping[str, Column],
 ) -> FTSIndex | None:
     """Return the FTS5 index of a table: the named one, the table itself, or one with this content."""
-    indexes = {
-        name: options for name, (_, sql) in tables.items() if (options := _fts_options(sql)) is not None
-    }
+    indexes = {name: options for name, (_, sql) in tables.items() if (options := _fts_options(sql)) is not None}
     if named is None:
-        own = [
-            name
-            for name, options in indexes.items()
-            if options.get("content", "").casefold() == table.casefold()
-        ]
+        own = [name for name, options in indexes.items() if options.get("content", "").casefold() == table.casefold()]
         named = table if table in indexes else own[0] if own else None
         if named is None:
             return None
     elif named not in indexes:
-        raise InputError(
-            missing_column(table, named, list(indexes), argument="fts=", what="FTS5 tables in the same file")
-        )
+        raise table_store.missing_column(table, named, list(indexes), "fts=", "FTS5 tables in the same file")
     options = indexes[named]
     if named == table and options.get("content") == "":
         raise InputError(
@@ -316,11 +284,15 @@ class DuckDBTableOptions(ColumnOptions):
 
 _DISTANCES = {"cosine": "cosine_distance", "l2": "distance", "inner-product": "negative_inner_product"}
 _ARRAY = re.compile(r"\A(FLOAT|DOUBLE)\[(\d*)\]\Z")
-_NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER",
-            "UBIGINT", "FLOAT", "DOUBLE")  # fmt: skip
+_KINDS: dict[str, table_store.ColumnKind] = {
+    **dict.fromkeys(
+        ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "FLOAT",
+         "DOUBLE", "DECIMAL"), "number"),
+    "VARCHAR": "text", "BOOLEAN": "bool", "DATE": "time", "TIMESTAMP": "time", "BLOB": "binary",
+}  # fmt: skip
 
 
-class DuckDBTable(SQLTable):
+class DuckDBTable(table_store.SQLTable):
     """A table or view of a DuckDB file, opened read-only, or of a connection that you pass.
 
     Keyword search reads the rows and computes BM25, up to `scan_limit` rows. A column of type FLOAT[n] is
@@ -328,7 +300,7 @@ class DuckDBTable(SQLTable):
     """
 
     Options = DuckDBTableOptions
-    dialect = Dialect("?", "", quote_name, timestamp="CAST(? AS TIMESTAMP)")
+    dialect = table_store.Dialect("?", "", quote_name, timestamp="CAST(? AS TIMESTAMP)")
 
     @check_arguments
     def __init__(
@@ -354,8 +326,7 @@ class DuckDBTable(SQLTable):
                 self._connection = duckdb.connect(str(path), read_only=True)
             except duckdb.ConnectionException as exc:
                 raise StoreError(
-                    f"{path} is open for writing in this process; pass that connection instead of the path.",
-                    store=name,
+                    f"{path} is open for writing in this process; pass that connection instead of the path.", store=name
                 ) from exc
             except duckdb.Error as exc:
                 raise StoreError(
@@ -371,15 +342,10 @@ class DuckDBTable(SQLTable):
         try:
             described = self._connection.cursor().execute(f"DESCRIBE {self._table_sql()}").fetchall()
         except duckdb.CatalogException as exc:
-            listed = (
-                self._connection.cursor()
-                .execute("SELECT table_name FROM information_schema.tables")
-                .fetchall()
-            )
-            message = missing_column(
-                "the database", table, [row[0] for row in listed], argument="table=", what="tables"
-            )
-            raise InputError(message) from exc
+            listed = self._connection.cursor().execute("SELECT table_name FROM information_schema.tables").fetchall()
+            raise table_store.missing_column(
+                "the database", table, [row[0] for row in listed], "table=", "tables"
+            ) from exc
         except duckdb.Error as exc:
             raise StoreError(f"{table!r} cannot be read: {type(exc).__name__}.", store=name) from exc
         found = {row[0]: _duckdb_column(row[0], row[1]) for row in described}
@@ -407,8 +373,7 @@ class DuckDBTable(SQLTable):
     async def _run(self, statement: str, values: Sequence[JsonValue]) -> list[tuple[JsonValue, ...]]:
         if self._forked:
             raise StoreError(
-                f"{self.name!r} was opened before this process was forked. Open it again in the child.",
-                store=self.name,
+                f"{self.name!r} was opened before this process was forked. Open it again in the child.", store=self.name
             )
         cursor = self._connection.cursor()
 
@@ -418,14 +383,12 @@ class DuckDBTable(SQLTable):
 
         return await self._work(job, interrupt=cursor.interrupt)
 
-    async def _fetch_nearest(
-        self, vector: Array, tests: Sequence[Test], limit: int, *, exact: bool
-    ) -> list[Row]:
+    async def _fetch_nearest(self, vector: Array, tests: Sequence[Test], limit: int, *, exact: bool) -> list[Row]:
         column = self.columns.vector or ""
         fixed = self.column_types[column].dimension > 0
         function = f"{'array' if fixed else 'list'}_{_DISTANCES[self.distance]}"
         quoted, kind = quote_name(column), self._array_types[column]
-        where = filter_clause(tests, self.column_types, self.dialect)
+        where = table_store.filter_clause(tests, self.column_types, self.dialect)
         names = self._selected_for(tests)
         size = "" if fixed else f" AND len({quoted}) = {len(vector)}"
         statement = (
@@ -434,7 +397,7 @@ class DuckDBTable(SQLTable):
             f"ORDER BY resift_distance, {self._order_sql()} LIMIT {int(limit)}"
         )
         rows = await self._run(statement, [[float(value) for value in vector], *where.values])
-        return nearest_rows(names, rows, self.distance)
+        return table_store.nearest_rows(names, rows, self.distance)
 
     def _disconnect(self) -> None:
         if self._owns and not self._forked:
@@ -446,30 +409,15 @@ def _duckdb_column(name: str, declared: str) -> Column:
     array = _ARRAY.match(declared)
     if array is not None:
         return Column("vector", quoted, int(array[2] or 0))
-    kind: ColumnKind = "other"
-    if declared == "VARCHAR":
-        kind = "text"
-    elif declared == "UUID" or declared.startswith("ENUM"):
+    if declared == "UUID" or declared.startswith("ENUM"):
         return Column("text", f"CAST({quoted} AS VARCHAR)")
-    elif declared in _NUMBERS or declared.startswith("DECIMAL"):
-        kind = "number"
-    elif declared == "BOOLEAN":
-        kind = "bool"
-    elif declared in ("DATE", "TIMESTAMP"):
-        kind = "time"
-    elif declared == "BLOB":
-        kind = "binary"
-    return Column(kind, quoted)
+    return Column(_KINDS.get("DECIMAL" if declared.startswith("DECIMAL") else declared, "other"), quoted)
 
 
 def list_sqlite_tables(path: Path) -> Iterator[tuple[str, list[str]]]:
     """Yield the tables of a SQLite file with their columns, for `resift init`."""
-    uri = f"file:{quote_path(str(path.absolute()))}?mode=ro"
-    connection = sqlite3.connect(uri, uri=True)
-    try:
+    with contextlib.closing(_open_read_only(path)) as connection:
         for table, (_, sql) in _list_tables(connection).items():
             options = _fts_options(sql)
             if options is None or "content" not in options:
                 yield table, [*_read_columns(connection, table)[0]]
-    finally:
-        connection.close()

@@ -6,25 +6,23 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 from resift._internal.arrays import Array
 from resift.errors import InputError, StoreError, require
-from resift.stores.backend import Row
+from resift.stores.backend import Row, in_thread
 from resift.stores.filters import Test, Value
 from resift.stores.lancedb import LanceDBBackend, LanceDBFolderOptions, search_vectors
-from resift.stores.tables.sql import Column, ColumnKind, Dialect, TypedTable, filter_clause
-from resift.stores.tables.table_store import (
-    ColumnArguments,
-    ColumnOptions,
-    Distance,
-    TableColumns,
-    distance_score,
-    missing_column,
-)
+from resift.stores.tables import table_store
+from resift.stores.tables.table_store import Column, ColumnArguments, ColumnOptions, Distance, TableColumns
 from resift.validation import check_arguments, option
 
 _THREADS = 4
+_KIND = re.compile(
+    r"\A(?:(?P<text>string|large_string|string_view|dictionary<values=string.*)|(?P<bool>bool)"
+    r"|(?P<number>u?int\d+|float|double|halffloat)|(?P<binary>.*binary.*))\Z"
+)
+"""Types of Arrow, by the kind of column."""
 _MARK = "\0"  # stands for a value until it is written into a filter of LanceDB, which binds none
 
 
@@ -37,7 +35,7 @@ class LanceDBTableOptions(LanceDBFolderOptions, ColumnOptions):
     exact: bool = option("Compare every vector, even if an index would be faster.", default=False)
 
 
-class LanceDBTable(LanceDBBackend, TypedTable):
+class LanceDBTable(LanceDBBackend, table_store.TypedTable):
     """A LanceDB table that another program made.
 
     Keyword search uses the table's full-text indexes if the fields have them, else BM25 over a scan. LanceDB
@@ -45,7 +43,7 @@ class LanceDBTable(LanceDBBackend, TypedTable):
     """
 
     Options = LanceDBTableOptions
-    _dialect = Dialect(_MARK, "", lambda name: f"`{name}`", patterns=False)
+    _dialect = table_store.Dialect(_MARK, "", lambda name: f"`{name}`", patterns=False)
 
     @check_arguments
     def __init__(
@@ -65,7 +63,7 @@ class LanceDBTable(LanceDBBackend, TypedTable):
         try:
             tables = list(self._list_tables())
             if table not in tables:
-                raise InputError(missing_column(str(uri), table, tables, argument="table=", what="tables"))
+                raise table_store.missing_column(str(uri), table, tables, "table=", "tables")
             self._table = self._connect().open_table(table)
             found = {field.name: _lance_column(field) for field in self._table.schema}
             indexes = self._table.list_indices()
@@ -75,9 +73,7 @@ class LanceDBTable(LanceDBBackend, TypedTable):
             raise StoreError(f"{uri} cannot be read: {type(exc).__name__}.", store=name) from exc
         chosen = TableColumns(store=name, **columns)
         indexed = {column for index in indexes if index.index_type == "FTS" for column in index.columns}
-        self._indexed_vectors = {
-            column for index in indexes if index.index_type != "FTS" for column in index.columns
-        }
+        self._indexed_vectors = {column for index in indexes if index.index_type != "FTS" for column in index.columns}
         chosen.check(table, found)
         chosen.choose_fields(table, [name for name, column in found.items() if column.kind == "text"])
         self._indexed_text = [name for name in chosen.fields or () if name in indexed]
@@ -91,44 +87,31 @@ class LanceDBTable(LanceDBBackend, TypedTable):
     async def _has_vector_index(self) -> bool:
         return not self.exact and self.columns.vector in self._indexed_vectors
 
-    async def _fetch_text(self, query: str, tests: Sequence[Test], limit: int) -> list[Row]:
+    @in_thread
+    def _fetch_text(self, query: str, tests: Sequence[Test], limit: int) -> list[Row]:
         queries = require("lancedb.query", extra="lancedb")
         boosts = [self.columns.weights[name] for name in self._indexed_text]
         match = queries.MatchQuery(query, self._indexed_text[0])
         if len(self._indexed_text) > 1:
             match = queries.MultiMatchQuery(query, self._indexed_text, boosts=boosts)
+        search = self._open().search(match, query_type="fts").select([*self._selected, "_score"])
+        rows = self._filtered(search, tests).limit(limit).to_list()
+        return [Row(row, float(row.pop("_score"))) for row in rows]
 
-        def job() -> list[Row]:
-            search = self._open().search(match, query_type="fts").select([*self._selected, "_score"])
-            rows = self._filtered(search, tests).limit(limit).to_list()
-            return [Row(row, float(row.pop("_score"))) for row in rows]
+    @in_thread
+    def _fetch_nearest(self, vector: Array, tests: Sequence[Test], limit: int, *, exact: bool) -> list[Row]:
+        kind, column = {"inner-product": "dot"}.get(self.distance, self.distance), self.columns.vector or ""
+        search = search_vectors(self._open(), vector, column, kind, self._selected, exact=exact)
+        rows = self._filtered(search, tests).limit(limit).to_list()
+        # Both cosine and dot are 1 − similarity in LanceDB.
+        metric = "l2" if kind == "l2" else "cosine"
+        return [Row(row, table_store.distance_score(row.pop("_distance"), metric)) for row in rows]
 
-        return await self._work(job)
-
-    async def _fetch_nearest(
-        self, vector: Array, tests: Sequence[Test], limit: int, *, exact: bool
-    ) -> list[Row]:
-        kind = {"inner-product": "dot"}.get(self.distance, self.distance)
-
-        def job() -> list[Row]:
-            column = self.columns.vector or ""
-            search = search_vectors(self._open(), vector, column, kind, self._selected, exact=exact)
-            rows = self._filtered(search, tests).limit(limit).to_list()
-            # Both cosine and dot are 1 − similarity in LanceDB.
-            metric = "l2" if kind == "l2" else "cosine"
-            return [Row(row, distance_score(row.pop("_distance"), metric)) for row in rows]
-
-        return await self._work(job)
-
-    async def _scan(self, tests: Sequence[Test], words: Sequence[str], limit: int) -> tuple[list[Row], int]:
-        def job() -> tuple[list[Row], int]:
-            where = self._filter_sql(tests)
-            table = self._open()
-            total = int(table.count_rows(where))
-            rows = self._filtered(table.search().select(self._selected), tests).limit(limit).to_list()
-            return [Row(row) for row in rows], total
-
-        return await self._work(job)
+    @in_thread
+    def _scan(self, tests: Sequence[Test], words: Sequence[str], limit: int) -> tuple[list[Row], int]:
+        table = self._open()
+        rows = self._filtered(table.search().select(self._selected), tests).limit(limit).to_list()
+        return [Row(row) for row in rows], int(table.count_rows(self._filter_sql(tests)))
 
     def _open(self) -> Any:
         with self._lock:
@@ -137,7 +120,7 @@ class LanceDBTable(LanceDBBackend, TypedTable):
             return self._table
 
     def _filter_sql(self, tests: Sequence[Test]) -> str | None:
-        clause = filter_clause(tests, self.column_types, self._dialect)
+        clause = table_store.filter_clause(tests, self.column_types, self._dialect)
         pieces = clause.sql.split(_MARK)
         literals = [_literal(value) for value in clause.values]
         text = "".join(piece + literal for piece, literal in zip(pieces, [*literals, ""], strict=True))
@@ -153,15 +136,8 @@ def _lance_column(field: Any) -> Column:
     vector = re.fullmatch(r"fixed_size_list<\w+: (?:float|halffloat|double)[^>]*>\[(\d+)\]", declared)
     if vector is not None:
         return Column("vector", "", int(vector[1]))
-    kind: ColumnKind = "other"
-    if declared in ("string", "large_string", "string_view") or "dictionary<values=string" in declared:
-        kind = "text"
-    elif re.fullmatch(r"u?int\d+|float|double|halffloat", declared):
-        kind = "number"
-    elif declared == "bool":
-        kind = "bool"
-    elif "binary" in declared:
-        kind = "binary"
+    match = _KIND.match(declared)
+    kind: table_store.ColumnKind = "other" if match is None else cast("table_store.ColumnKind", match.lastgroup)
     if re.search(r"[`.\0]", field.name) and kind != "binary":  # cannot be quoted, so it is filtered here
         kind = "other"
     if kind == "number" and "int" in declared:  # compared with any number

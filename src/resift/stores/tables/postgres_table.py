@@ -8,19 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Unpack
 
 from resift._internal.arrays import Array
-from resift.errors import InputError
 from resift.stores.backend import Row
 from resift.stores.filters import Test
-from resift.stores.postgres import PostgresBackend, PostgresConnectionOptions, format_vector
-from resift.stores.tables.sql import Column, ColumnKind, Dialect, SQLTable, filter_clause, quote_name
-from resift.stores.tables.table_store import (
-    ColumnArguments,
-    ColumnOptions,
-    Distance,
-    TableColumns,
-    missing_column,
-    nearest_rows,
-)
+from resift.stores.postgres import PostgresBackend, PostgresConnectionOptions, format_vector, on_connection
+from resift.stores.tables import table_store
+from resift.stores.tables.table_store import Column, ColumnArguments, ColumnOptions, Distance, TableColumns, quote_name
 from resift.types import JsonValue
 from resift.validation import check_arguments, option
 
@@ -32,8 +24,11 @@ _OPERATORS = {"cosine": "<=>", "l2": "<->", "inner-product": "<#>"}
 _OPERATOR_CLASSES = {"cosine": "cosine", "l2": "l2", "inner-product": "ip"}
 _LABELS = "ABCD"
 _CONFIGURATION = re.compile(r"to_tsvector\('([\w.]+)'::regconfig")
-_NUMBERS = ("int2", "int4", "int8", "float4", "float8", "numeric")
-_TIMES = ("date", "timestamp", "timestamptz")
+_KINDS: dict[str, table_store.ColumnKind] = {
+    **dict.fromkeys(("int2", "int4", "int8", "float4", "float8", "numeric"), "number"),
+    **dict.fromkeys(("date", "timestamp", "timestamptz"), "time"),
+    "bool": "bool", "tsvector": "tsvector", "bytea": "binary",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +53,7 @@ def quote_for_psycopg(name: str) -> str:
     return quote_name(name).replace("%", "%%")
 
 
-class PostgresTable(PostgresBackend, SQLTable):
+class PostgresTable(PostgresBackend, table_store.SQLTable):
     """A table or view of PostgreSQL. All transactions are read-only.
 
     Keyword search finds rows with any word of the query and ranks them with ts_rank. `fields` with weights
@@ -68,7 +63,7 @@ class PostgresTable(PostgresBackend, SQLTable):
 
     Options = PostgresTableOptions
     read_only = True
-    dialect = Dialect("%s", ' COLLATE "C"', quote_for_psycopg, timestamp="%s::timestamp")
+    dialect = table_store.Dialect("%s", ' COLLATE "C"', quote_for_psycopg, timestamp="%s::timestamp")
 
     @check_arguments
     def __init__(
@@ -88,13 +83,10 @@ class PostgresTable(PostgresBackend, SQLTable):
         self.distance, self.exact = distance, exact
         self._path = table.split(".")
         self.table, self.tsvector = table, tsvector
-        try:
-            with self._psycopg.connect(**self._arguments) as connection:
-                found, primary_key = self._read_columns(connection)
-                self._configuration = self._find_configuration(connection, text_search, found)
-                self._vector_indexes = self._list_vector_indexes(connection)
-        except self._psycopg.Error as exc:
-            raise self._explain(exc) from exc
+        with self._explained(), self._psycopg.connect(**self._arguments) as connection:
+            found, primary_key = self._read_columns(connection)
+            self._configuration = self._find_configuration(connection, text_search, found)
+            self._vector_indexes = self._list_vector_indexes(connection)
         chosen = TableColumns(store=name, **columns)
         super().__init__(name, table, chosen, columns, found, primary_key=primary_key, threads=_THREADS)
 
@@ -121,9 +113,7 @@ class PostgresTable(PostgresBackend, SQLTable):
                 "WHERE schemaname NOT IN ('pg_catalog', 'information_schema') ORDER BY 1"
             ).fetchall()
             names = [row[0] for row in listed]
-            raise InputError(
-                missing_column("the database", self.table, names, argument="table=", what="tables")
-            )
+            raise table_store.missing_column("the database", self.table, names, "table=", "tables")
         keys = connection.execute(
             "SELECT a.attname FROM pg_catalog.pg_index i JOIN pg_catalog.pg_attribute a "
             "ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey) "
@@ -137,10 +127,7 @@ class PostgresTable(PostgresBackend, SQLTable):
         """Return the text search configuration; raises InputError for an unknown one or a wrong column."""
         known = [name for name, column in found.items() if column.kind == "tsvector"]
         if self.tsvector is not None and self.tsvector not in known:
-            message = missing_column(
-                self.table, self.tsvector, known, argument="tsvector=", what="tsvector columns"
-            )
-            raise InputError(message)
+            raise table_store.missing_column(self.table, self.tsvector, known, "tsvector=", "tsvector columns")
         if self.tsvector is None and len(known) == 1:
             self.tsvector = known[0]
         if named is None and self.tsvector is not None:
@@ -155,15 +142,9 @@ class PostgresTable(PostgresBackend, SQLTable):
         if named is None:
             row = connection.execute("SELECT get_current_ts_config()::text").fetchone()
             return str(row[0]) if row else "simple"
-        names = [
-            row[0] for row in connection.execute("SELECT cfgname FROM pg_catalog.pg_ts_config").fetchall()
-        ]
+        names = [row[0] for row in connection.execute("SELECT cfgname FROM pg_catalog.pg_ts_config").fetchall()]
         if named.rpartition(".")[2] not in names:
-            raise InputError(
-                missing_column(
-                    "the server", named, sorted(names), argument="text_search=", what="configurations"
-                )
-            )
+            raise table_store.missing_column("the server", named, sorted(names), "text_search=", "configurations")
         return named
 
     def _list_vector_indexes(self, connection: Connection) -> set[str]:
@@ -193,31 +174,27 @@ class PostgresTable(PostgresBackend, SQLTable):
     async def _has_vector_index(self) -> bool:
         return not self.exact and self.columns.vector in self._vector_indexes
 
-    async def _fetch_text(self, query: str, tests: Sequence[Test], limit: int) -> list[Row]:
-        where = filter_clause(tests, self.column_types, self.dialect)
+    @on_connection
+    def _fetch_text(self, connection: Connection, query: str, tests: Sequence[Test], limit: int) -> list[Row]:
+        row = connection.execute(
+            "SELECT tsvector_to_array(to_tsvector(%s::regconfig, %s))", [self._configuration, query]
+        ).fetchone()
+        if not row or not row[0]:
+            return []
+        lexemes = (lexeme.replace("\\", "\\\\").replace("'", "''") for lexeme in row[0])
+        any_word = " | ".join(f"'{lexeme}'" for lexeme in lexemes)
+        where = table_store.filter_clause(tests, self.column_types, self.dialect)
         names = self._selected_for(tests)
         document, values = self._document_sql()
-        weights = self._label_weights()
         statement = (
             f"SELECT {self._select_sql(names)}, "  # noqa: S608
             f"ts_rank(%s::float4[], {document}, %s::tsquery) AS resift_score "
             f"FROM {self._table_sql()} WHERE {document} @@ %s::tsquery AND ({where.sql}) "
             f"ORDER BY resift_score DESC, {self._order_sql()} LIMIT {int(limit)}"
         )
-
-        def job(connection: Connection) -> list[tuple[JsonValue, ...]]:
-            row = connection.execute(
-                "SELECT tsvector_to_array(to_tsvector(%s::regconfig, %s))", [self._configuration, query]
-            ).fetchone()
-            lexemes = row[0] if row else []
-            if not lexemes:
-                return []
-            any_word = " | ".join(map(_quote_lexeme, lexemes))
-            bound = [weights, *values, any_word, *values, any_word, *where.values]
-            return connection.execute(statement, bound).fetchall()
-
-        rows = await self._job(job)
-        return [Row(dict(zip(names, row[:-1], strict=True)), float(row[-1])) for row in rows]
+        bound = [self._label_weights(), *values, any_word, *values, any_word, *where.values]
+        rows = connection.execute(statement, bound).fetchall()
+        return [self._make_row(names, row[:-1], float(row[-1])) for row in rows]
 
     def _document_sql(self) -> tuple[str, list[object]]:
         """Return the tsvector to search, and the values of its placeholders."""
@@ -249,13 +226,12 @@ class PostgresTable(PostgresBackend, SQLTable):
         by_label = {label: weights[name] / top for name, label in reversed(labels.items())}
         return [by_label.get(label, 0.1) for label in reversed(_LABELS)]
 
-    async def _fetch_nearest(
-        self, vector: Array, tests: Sequence[Test], limit: int, *, exact: bool
-    ) -> list[Row]:
-        where = filter_clause(tests, self.column_types, self.dialect)
+    async def _fetch_nearest(self, vector: Array, tests: Sequence[Test], limit: int, *, exact: bool) -> list[Row]:
+        where = table_store.filter_clause(tests, self.column_types, self.dialect)
         names = self._selected_for(tests)
         column = quote_for_psycopg(self.columns.vector or "")
-        operator, kind = _OPERATORS[self.distance], self._vector_type()
+        operator = _OPERATORS[self.distance]
+        kind = self.column_types[self.columns.vector or ""].expression.rpartition("::")[2]  # vector or halfvec
         # An index scan has no second sort key; ties are broken by id only if every row is compared.
         ties = f", {self._order_sql()}" if exact else ""
         statement = (
@@ -267,11 +243,7 @@ class PostgresTable(PostgresBackend, SQLTable):
         rows = await self._job(
             lambda connection: self._select_nearest(connection, statement, values, limit, exact=exact)
         )
-        return nearest_rows(names, rows, self.distance)
-
-    def _vector_type(self) -> str:
-        expression = self.column_types[self.columns.vector or ""].expression
-        return "halfvec" if expression.endswith("::halfvec") else "vector"
+        return table_store.nearest_rows(names, rows, self.distance)
 
     async def _run(self, statement: str, values: Sequence[JsonValue]) -> list[tuple[JsonValue, ...]]:
         return await self._job(lambda connection: connection.execute(statement, list(values)).fetchall())
@@ -283,21 +255,4 @@ def _make_column(name: str, kind: str, category: str, modifier: int) -> Column:
         return Column("vector", f"{quoted}::{kind}", max(0, modifier))
     if kind in ("uuid", "bpchar") or category == "E":
         return Column("text", f"{quoted}::text")
-    found: ColumnKind = "other"
-    if category == "S":
-        found = "text"
-    elif kind in _NUMBERS:
-        found = "number"
-    elif kind == "bool":
-        found = "bool"
-    elif kind in _TIMES:
-        found = "time"
-    elif kind == "tsvector":
-        found = "tsvector"
-    elif kind == "bytea":
-        found = "binary"
-    return Column(found, quoted)
-
-
-def _quote_lexeme(lexeme: str) -> str:
-    return "'" + lexeme.replace("\\", "\\\\").replace("'", "''") + "'"
+    return Column("text" if category == "S" else _KINDS.get(kind, "other"), quoted)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
-from resift.errors import InputError, ResiftError, StoreError, require
+from resift.errors import InputError, StoreError, require
 from resift.stores.backend import Row
 from resift.stores.base import embed_texts
 from resift.stores.filters import Test
@@ -73,7 +73,7 @@ class SQLStatement(TableStore):
         check_statement(statement)
         self._owns = isinstance(engine, str)
         try:
-            self._engine = alchemy.create_engine(engine) if isinstance(engine, str) else engine
+            self._engine = self._create_engine(engine) if isinstance(engine, str) else engine
         except (alchemy.exc.ArgumentError, alchemy.exc.NoSuchModuleError, ImportError) as exc:
             raise InputError(
                 f"SQLAlchemy cannot open this URL: {type(exc).__name__}. Correct it, or install its driver."
@@ -91,24 +91,22 @@ class SQLStatement(TableStore):
             raise InputError(f"parameters= has {unused[0]!r}, which the statement does not use.")
         self._uses = used & set(_OWN)
         if not self._uses & {"query", "vector"}:
-            raise InputError(
-                "The statement uses neither :query nor :vector, so every query gets the same answer."
-            )
+            raise InputError("The statement uses neither :query nor :vector, so every query gets the same answer.")
         chosen = TableColumns(store=name, **columns)
         if "vector" in self._uses and columns.get("embedder") is None:
-            raise InputError(
-                "The statement uses :vector; pass embedder= of the model that filled the column."
-            )
+            raise InputError("The statement uses :vector; pass embedder= of the model that filled the column.")
         super().__init__(name, chosen, {**columns, "mode": "text"}, threads=_THREADS, has_vectors=False)
         self.kind = "search"
         self._names: list[str] = []
         if "vector" not in self._uses:  # the length of vectors is known with the first query
-            try:
+            with self._explained():
                 self._settle_columns(self._execute({"query": "resift", "k": 1})[0])
-            except ResiftError:
-                raise
-            except Exception as exc:
-                raise self._explain(exc) from exc
+
+    def _create_engine(self, url: str) -> Any:
+        # SQLite opens in microseconds, and a pooled connection would stay open if nobody closes the store.
+        is_sqlite = self._alchemy.make_url(url).get_backend_name() == "sqlite"
+        pool = {"poolclass": self._alchemy.pool.NullPool} if is_sqlite else {}
+        return self._alchemy.create_engine(url, **pool)
 
     def _settle_columns(self, names: list[str]) -> None:
         self._names = names

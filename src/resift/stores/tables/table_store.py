@@ -8,11 +8,13 @@ the rows, analyzes their text and computes BM25 itself, up to `scan_limit` rows.
 from __future__ import annotations
 
 import math
+import os.path
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import partial
-from typing import Literal, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 from resift.errors import InputError, StoreError, did_you_mean
 from resift.external.records import (
@@ -30,9 +32,9 @@ from resift.models.registry import pin_advice
 from resift.protocols import Embedder
 from resift.stores.backend import BackendStore, Row
 from resift.stores.base import Mode, SearchHits, Side, StoreView
-from resift.stores.filters import Condition, Test, list_conditions, parse_filter, passes_all
+from resift.stores.filters import AnyOf, Condition, Pattern, Test, is_date, list_conditions, parse_filter, passes_all
+from resift.stores.memory import score_terms
 from resift.text import Analyzer
-from resift.text.analysis import BM25, idf
 from resift.types import Hit, JsonMapping, JsonObject, JsonValue, Where, set_original
 from resift.validation import check_arguments, check_k, option
 
@@ -123,7 +125,7 @@ class TableColumns:
         known = list(columns)
         for argument, name in self.named():
             if name not in known and name.partition(".")[0] not in known:
-                raise InputError(missing_column(table, name, known, argument=f"{argument}=", what=what))
+                raise missing_column(table, name, known, f"{argument}=", what)
 
     def choose_fields(self, table: str, text_columns: Sequence[str]) -> None:
         """Choose the columns with known names if the caller named none."""
@@ -149,8 +151,7 @@ class TableColumns:
         if not self.id:
             shown = ", ".join(known)
             raise InputError(
-                f"{table!r} has no primary key and no column named id. Name the column with id=. "
-                f"Columns: {shown}."
+                f"{table!r} has no primary key and no column named id. Name the column with id=. Columns: {shown}."
             )
 
     def make_hit(self, row: Row, source: str) -> Hit:
@@ -163,14 +164,12 @@ class TableColumns:
             id = ":".join(str(values[name]) for name in self.id if values[name] is not None)
         except KeyError as exc:
             raise StoreError(
-                f"A document of {self.store!r} has no field {exc.args[0]!r}, which id= names.",
-                store=self.store,
+                f"A document of {self.store!r} has no field {exc.args[0]!r}, which id= names.", store=self.store
             ) from exc
         if not id:
             shown = ", ".join(self.id)
             raise StoreError(
-                f"A row of {self.store!r} has no value in {shown}; name another column with id=.",
-                store=self.store,
+                f"A row of {self.store!r} has no value in {shown}; name another column with id=.", store=self.store
             )
         text = read_flat_text(record, self.fields, original=record)
         score = None if row.score is None or not math.isfinite(row.score) else float(row.score)
@@ -181,11 +180,7 @@ class TableColumns:
         nested, flat = record.get("metadata"), flatten_metadata(record)
         if self.metadata is not None:
             return {name: flat[name] for name in self.metadata if name in flat}
-        hidden = {
-            *self.id,
-            self.vector,
-            *(name for name in text_fields if name.casefold() not in TITLE_NAMES),
-        }
+        hidden = {*self.id, self.vector, *(name for name in text_fields if name.casefold() not in TITLE_NAMES)}
         if isinstance(nested, Mapping):
             hidden.add("metadata")
         return {name: value for name, value in flat.items() if name not in hidden}
@@ -197,15 +192,14 @@ def flatten_metadata(record: JsonMapping) -> JsonObject:
     return {**nested, **record} if isinstance(nested, Mapping) else dict(record)
 
 
-def missing_column(
-    table: str, name: str, known: Sequence[str], *, argument: str, what: str = "columns"
-) -> str:
-    """Return the message about a column that does not exist."""
+def missing_column(table: str, name: str, known: Sequence[str], argument: str, what: str = "columns") -> InputError:
+    """Return the error about a column, table or other name that does not exist."""
     suggestion = did_you_mean(name, known) if known else ""
     listed = ", ".join(known[:40]) + (f" and {len(known) - 40} more" if len(known) > 40 else "")
-    hint = suggestion if "?" in suggestion else ""
-    hint = hint.partition("?")[0] + "? " if hint else ""
-    return f"{argument} names {name!r}, which {table!r} does not have. {hint}Its {what}: {listed or 'none'}."
+    hint = suggestion.partition("?")[0] + "? " if "?" in suggestion else ""
+    return InputError(
+        f"{argument} names {name!r}, which {table!r} does not have. {hint}Its {what}: {listed or 'none'}."
+    )
 
 
 class TableStore(BackendStore):
@@ -222,6 +216,8 @@ class TableStore(BackendStore):
     """Name of the table in messages."""
     embeds_queries = False
     """Whether the engine embeds queries itself, so that vector search needs no embedder."""
+    _is_async = False
+    """Whether methods of the engine's client are awaited."""
 
     def __init__(
         self, name: str, columns: TableColumns, arguments: ColumnArguments, *, threads: int, has_vectors: bool
@@ -247,9 +243,7 @@ class TableStore(BackendStore):
         if mode is None and self.embedder is None and not self.columns.vector:
             return "text"
         if self.embedder is None:
-            raise InputError(
-                f"Vectors of {self.name!r} need the model that made them: pass embedder=, or mode='text'."
-            )
+            raise InputError(f"Vectors of {self.name!r} need the model that made them: pass embedder=, or mode='text'.")
         if not has_vectors:
             raise InputError(
                 f"Store {self.name!r} has an embedder but no vector column; name it with vector=, or leave "
@@ -257,9 +251,7 @@ class TableStore(BackendStore):
             )
         return mode or self.default_mode
 
-    async def search_side(
-        self, side: Side, query: str, *, k: int, where: Where | None, source: str
-    ) -> list[Hit]:
+    async def search_side(self, side: Side, query: str, *, k: int, where: Where | None, source: str) -> list[Hit]:
         """Search by keywords or by vectors alone."""
         if isinstance(query, str):
             query = clean_text(query)
@@ -298,10 +290,7 @@ class TableStore(BackendStore):
         known = self._filter_columns()
         for condition in conditions:
             if known and condition.key not in known and condition.key.partition(".")[0] not in known:
-                message = missing_column(
-                    self.table, condition.key, known, argument="where", what=self.column_word
-                )
-                raise InputError(message)
+                raise missing_column(self.table, condition.key, known, "where", self.column_word)
 
     def _check_dimension(self, dimension: int) -> None:
         column = self.columns.vector or ""
@@ -312,6 +301,13 @@ class TableStore(BackendStore):
                 f"embedder makes {dimension}. Use the embedder that filled the column.",
                 store=self.name,
             )
+
+    async def _call(self, method: Callable[..., Any], **arguments: JsonValue) -> Any:
+        """Call a method of the engine's client."""
+        if not self._is_async:
+            return await self._work(partial(method, **arguments))
+        with self._explained():
+            return await method(**arguments)
 
     # Implemented by engines
 
@@ -365,8 +361,7 @@ class ScanIndex:
         words = []
         for term in dict.fromkeys(self._analyzer.query_terms(query)):
             same = [word for word in query.casefold().split() if word.startswith(term[:3])]
-            prefix = next((_common_prefix(word, term) for word in same), term)
-            words.append(prefix)
+            words.append(os.path.commonprefix([same[0], term]) if same else term)  # noqa: RUF071 - of characters
         return words[:32]
 
     def best(self, query: str, rows: Sequence[Row], k: int) -> list[Row]:
@@ -385,17 +380,7 @@ class ScanIndex:
                     for term, count in terms.items():
                         counts[term] += count * weight  # type: ignore[assignment]
             documents.append(counts)
-        lengths = [math.fsum(counts.values()) for counts in documents]
-        mean = math.fsum(lengths) / max(1, len(lengths)) or 1.0
-        scores = [0.0] * len(rows)
-        model = BM25()
-        for word in self._analyzer.query_words(query, languages=languages):
-            found_in = {
-                i: tf for i, counts in enumerate(documents) if (tf := sum(counts[term] for term in word))
-            }
-            rarity = idf(len(rows), len(found_in))
-            for i, tf in found_in.items():
-                scores[i] += model.weight(tf, lengths[i], idf=rarity, mean_length=mean)
+        scores = score_terms(self._analyzer.query_words(query, languages=languages), documents)
         scored = [Row(row.values, score) for row, score in zip(rows, scores, strict=True) if score > 0]
         ids = self._columns.id
         scored.sort(key=lambda row: (-(row.score or 0), *(str(row.values.get(name)) for name in ids)))
@@ -411,8 +396,219 @@ class ScanIndex:
         return known
 
 
-def _common_prefix(word: str, term: str) -> str:
-    same = 0
-    while same < min(len(word), len(term)) and word[same] == term[same]:
-        same += 1
-    return word[:same]
+# Tables with typed columns: filters as SQL with bound values, and the scan of a table
+
+ColumnKind = Literal["text", "number", "bool", "time", "any", "vector", "tsvector", "binary", "other"]
+
+_MAX_PATTERN = 10_000
+_MAX_INT = 2**63 - 1
+
+
+class Column(NamedTuple):
+    """A column: its kind, the quoted expression for filters, and the length of its vectors.
+
+    SQLite stores any value in any column; `may_be_text` is False for one declared as something else.
+    """
+
+    kind: ColumnKind
+    expression: str
+    dimension: int = 0
+    may_be_text: bool = True
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is declared as text, or may have any values."""
+        return self.kind == "text" or (self.kind == "any" and self.may_be_text)
+
+
+class Clause(NamedTuple):
+    """A piece of SQL with the values of its placeholders."""
+
+    sql: str
+    values: tuple[JsonValue, ...] = ()
+
+
+class Dialect(NamedTuple):
+    """How an engine writes placeholders, quoted names and the order by code points."""
+
+    placeholder: str
+    binary: str
+    quote: Callable[[str], str]
+    timestamp: str = ""
+    """A cast of a bound ISO date to a timestamp."""
+    patterns: bool = True
+    """Whether LIKE has an ESCAPE clause."""
+
+
+def quote_name(name: str) -> str:
+    """Return a name in double quotes, as standard SQL writes it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def join_clauses(clauses: Sequence[Clause], separator: str, *, empty: str) -> Clause:
+    """Return several clauses as one."""
+    if not clauses:
+        return Clause(empty)
+    sql = separator.join(f"({clause.sql})" for clause in clauses)
+    return Clause(sql, tuple(value for clause in clauses for value in clause.values))
+
+
+def filter_clause(tests: Sequence[Test], columns: Mapping[str, Column], dialect: Dialect) -> Clause:
+    """Return the part of a filter that the engine can test; rows that pass the filter pass this too."""
+    clauses = [clause for test in tests if (clause := _test_clause(test, columns, dialect)) is not None]
+    return join_clauses(clauses, " AND ", empty="1 = 1")
+
+
+def _test_clause(test: Test, columns: Mapping[str, Column], dialect: Dialect) -> Clause | None:
+    if isinstance(test, AnyOf):
+        return join_clauses([filter_clause(part, columns, dialect) for part in test.filters], " OR ", empty="1 = 0")
+    column = columns.get(test.key)
+    if column is None or test.operator == "!=":
+        return None
+    return (_equal_clause if test.operator == "=" else _range_clause)(test, column, dialect)
+
+
+def _equal_clause(test: Condition, column: Column, dialect: Dialect) -> Clause | None:
+    if column.kind not in ("text", "number", "bool", "any"):
+        return None
+    clauses = []
+    for value in test.values:
+        bound: JsonValue = value
+        test_sql = f"{column.expression} = {dialect.placeholder}"
+        if isinstance(value, Pattern):
+            bound = _like_pattern(value.text)
+            test_sql = f"{column.expression} LIKE {dialect.placeholder} ESCAPE '!'"
+            if not dialect.patterns or len(bound) > _MAX_PATTERN:
+                return None
+        if not can_bind(bound):
+            return None
+        kind = "bool" if isinstance(bound, bool) else "text" if isinstance(bound, str) else "number"
+        if column.kind in (kind, "any"):  # no value of another type is equal to it
+            clauses.append(Clause(test_sql, (bound,)))
+    return join_clauses(clauses, " OR ", empty="1 = 0")
+
+
+def _range_clause(test: Condition, column: Column, dialect: Dialect) -> Clause | None:
+    limit = test.values[0]
+    expression, mark, kinds = column.expression, dialect.placeholder, ("text", "any")
+    if isinstance(limit, Pattern) or not can_bind(limit):
+        return None
+    if isinstance(limit, str) and is_date(limit):
+        # Time zones and whole days are compared exactly afterwards; here two days of tolerance suffice.
+        days = timedelta(days=-2 if test.operator in (">", ">=") else 3)
+        try:
+            limit = (datetime.fromisoformat(limit).replace(tzinfo=None) + days).date().isoformat()
+        except OverflowError:
+            return None
+        if column.kind == "time" and dialect.timestamp:
+            kinds, mark = ("time", "time"), dialect.timestamp
+    elif not isinstance(limit, str):
+        kinds = ("number", "any")
+    if column.kind not in kinds:
+        return None
+    if isinstance(limit, str) and column.kind != "time":
+        expression += dialect.binary
+    return Clause(f"{expression} {test.operator} {mark}", (limit,))
+
+
+def can_bind(value: object) -> bool:
+    """Return whether every engine can take this value: no NUL, no lone surrogates, 64 bits."""
+    if isinstance(value, str):
+        return "\0" not in value and not any("\ud800" <= letter <= "\udfff" for letter in value)
+    return not isinstance(value, int) or abs(value) <= _MAX_INT
+
+
+def _like_pattern(text: str) -> str:
+    for letter in "!%_":
+        text = text.replace(letter, "!" + letter)
+    return text.replace("*", "%")
+
+
+class TypedTable(TableStore):
+    """A table whose columns have declared types."""
+
+    def __init__(
+        self,
+        name: str,
+        table: str,
+        columns: TableColumns,
+        arguments: ColumnArguments,
+        found: Mapping[str, Column],
+        *,
+        primary_key: Sequence[str],
+        threads: int,
+    ) -> None:
+        self.table = table
+        self.column_types = found
+        columns.check(table, found)
+        columns.choose_fields(table, [name for name, column in found.items() if column.is_text])
+        columns.choose_id(table, found, primary_key)
+        vectors = [name for name, column in found.items() if column.kind == "vector"]
+        if columns.vector is None and arguments.get("embedder") is not None and len(vectors) == 1:
+            columns.vector = vectors[0]
+        if columns.vector is not None and columns.vector not in vectors:
+            shown = ", ".join(vectors) or "none"
+            raise InputError(f"vector= names {columns.vector!r}, which has no vectors. Vector columns: {shown}.")
+        super().__init__(name, columns, arguments, threads=threads, has_vectors=columns.vector is not None)
+        hidden = ("vector", "tsvector", "binary")
+        wanted = [name for name, column in found.items() if column.kind not in hidden]
+        if columns.metadata is not None:
+            named = {*columns.id, *(columns.fields or ()), *columns.metadata}
+            named |= {name for argument, name in columns.named() if argument == "filter"}
+            wanted = [name for name in found if name in named]
+        self._selected = wanted
+
+    def _selected_for(self, tests: Sequence[Test]) -> list[str]:
+        """Return the columns to read: those of hits, and those that the tests need."""
+        keys = [condition.key for condition in list_conditions(tests)]
+        keys = [key if key in self.column_types else key.partition(".")[0] for key in keys]
+        return list(dict.fromkeys([*self._selected, *keys]))
+
+    def _filter_columns(self) -> list[str]:
+        return list(self.column_types)
+
+    def _vector_dimension(self, column: str) -> int:
+        return self.column_types[column].dimension
+
+
+class SQLTable(TypedTable):
+    """A table or view that is read by SQL."""
+
+    dialect: Dialect
+
+    async def _run(self, statement: str, values: Sequence[JsonValue]) -> list[tuple[JsonValue, ...]]:
+        """Execute a statement with bound values and return its rows."""
+        raise NotImplementedError
+
+    def _table_sql(self) -> str:
+        """Return the quoted name of the table."""
+        raise NotImplementedError
+
+    def _select_sql(self, names: Sequence[str], prefix: str = "") -> str:
+        return ", ".join(prefix + self.dialect.quote(name) for name in names)
+
+    def _order_sql(self, prefix: str = "") -> str:
+        return ", ".join(prefix + self.dialect.quote(name) for name in self.columns.id)
+
+    async def _scan(self, tests: Sequence[Test], words: Sequence[str], limit: int) -> tuple[list[Row], int]:
+        where = filter_clause(tests, self.column_types, self.dialect)
+        names, table = self._selected_for(tests), self._table_sql()
+        counted = await self._run(f"SELECT count(*) FROM {table} WHERE {where.sql}", where.values)  # noqa: S608
+        total = int(counted[0][0])
+        order, values = "", where.values
+        if total > limit and words:
+            # Rows with most of the words first; each is looked for in every text column.
+            fields = [name for name in self.columns.fields or () if name in self.column_types]
+            test = " OR ".join(
+                f"lower({self.dialect.quote(name)}) LIKE {self.dialect.placeholder} ESCAPE '!'" for name in fields
+            )
+            patterns = [f"%{_like_pattern(word.replace('*', ''))}%" for word in words]
+            count = " + ".join([f"CASE WHEN {test} THEN 1 ELSE 0 END"] * len(patterns))
+            order = f" ORDER BY {count} DESC, {self._order_sql()}"
+            values = (*values, *(pattern for pattern in patterns for _ in fields))
+        columns = self._select_sql(names)
+        statement = f"SELECT {columns} FROM {table} WHERE {where.sql}{order} LIMIT {int(limit)}"  # noqa: S608
+        return [self._make_row(names, row) for row in await self._run(statement, values)], total
+
+    def _make_row(self, names: Sequence[str], values: Sequence[JsonValue], score: float | None = None) -> Row:
+        return Row(dict(zip(names, values, strict=True)), score)

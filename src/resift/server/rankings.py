@@ -1,4 +1,4 @@
-"""Fusion of ranked lists, and the explanation of any ranking."""
+"""Rankings as data: hits, cards for people, reasons and the rank flow; fusion and explanation of any ranking."""
 
 from __future__ import annotations
 
@@ -6,19 +6,140 @@ from collections.abc import Callable
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from resift.errors import InputError
-from resift.explain.flow import read_flow
+from resift.explain.flow import Flow, find_move, hit_body, hit_location, hit_title, make_layout, read_flow
+from resift.explain.svg import NARROW, WIDE, picture
 from resift.ranking.fusion.methods import METHODS, fuse
 from resift.ranking.fusion.score_based import NORMALIZATIONS
 from resift.server.endpoint import Request, Response, encode_json
 from resift.server.openapi import Operation
-from resift.server.ranking_answer import RankingAnswer, draw_rank_flow, ranking_data
 from resift.server.request_errors import RequestFailed
 from resift.server.schema import DocumentId, Fraction, RequestReader, parse_json
 from resift.server.state import ServerState
+from resift.text.snippets import Snippet, snippet
 from resift.types import JsonObject, JsonValue, Ranking
+
+FLOW_HITS = 10
+SNIPPET_CHARS = 260
+
+
+class RankedHit(Struct, kw_only=True):
+    """A hit of an answer; with `explain` it has every field of `Hit.to_dict`."""
+
+    id: str
+    text: str
+    score: float | None
+    source: str
+    metadata: JsonObject
+    relevance: Fraction | UnsetType = UNSET
+
+
+class StagePosition(Struct):
+    """Rank and score of a hit after one stage."""
+
+    stage: str
+    rank: int
+    score: float | None
+
+
+class HitCard(Struct):
+    """A hit as people see it: title, location, best part of the text, and what moved it.
+
+    The snippet is in parts: text, and whether it is a match.
+    """
+
+    title: str
+    location: str
+    snippet: list[tuple[str, bool]]
+    move: str
+    kind: str
+    reason: str
+    stages: list[StagePosition]
+
+
+class RankingAnswer(Struct, kw_only=True, omit_defaults=True):
+    """A ranking as plain data.
+
+    `cards`, `why`, `flow`, `cut` and `trace` come with `explain`; `report` is an HTML page.
+    """
+
+    hits: list[RankedHit]
+    degraded: bool
+    reason: str | None
+    tier: str | None
+    unscored: list[str]
+    failures: dict[str, str]
+    timings: dict[str, float]
+    query: str = ""
+    warnings: list[str] = []
+    cards: list[HitCard] = []
+    why: dict[str, str] = {}
+    flow: dict[str, str] = {}
+    report: str = ""
+    cut: list[RankedHit] = []
+    trace: list[JsonObject] = []
+    passages: list[JsonObject] = []
+    context: JsonObject = {}
+
+
+_SHOWN_FIELDS = ("id", "text", "score", "source", "metadata")
+
+
+def ranking_data(ranking: Ranking, *, query: str, explain: bool) -> JsonObject:
+    """Return a ranking as plain data; with `explain`, the trace, the reasons and the rank flow too."""
+    data = ranking.to_dict(timings=True)
+    if explain:
+        flow = read_flow(ranking, query=query)
+        return {**data, "cards": hit_cards(flow), "why": ranking.why_all(), "flow": draw_rank_flow(flow)}
+    data["hits"] = [{name: hit[name] for name in _SHOWN_FIELDS} for hit in data["hits"]]
+    hidden = ("cut", "trace", "query")
+    return {name: value for name, value in data.items() if name not in hidden}
+
+
+def hit_cards(flow: Flow) -> list[HitCard]:
+    """Return the hits as people see them, in order."""
+    cards = []
+    for path in flow.kept:
+        part, move = snippet(hit_body(path.hit), flow.query, length=SNIPPET_CHARS), find_move(path, flow)
+        stages = [
+            StagePosition(" · ".join(filter(None, (column.label, column.by))), place.rank, place.score)
+            for column in flow.columns
+            if (place := path.places.get(column.key)) is not None
+        ]
+        cards.append(
+            HitCard(
+                title=hit_title(path.hit),
+                location=hit_location(path.hit),
+                snippet=_snippet_parts(part),
+                move=move.sign,
+                kind=move.kind,
+                reason=move.reason,
+                stages=stages,
+            )
+        )
+    return cards
+
+
+def _snippet_parts(part: Snippet) -> list[tuple[str, bool]]:
+    parts, done = [], 0
+    for start, end in part.matches:
+        parts += [(part.text[done:start], False), (part.text[start:end], True)]
+        done = end
+    return [piece for piece in (*parts, (part.text[done:], False)) if piece[0]]
+
+
+def draw_rank_flow(flow: Flow) -> dict[str, str]:
+    """Return the rank flow as SVG for a wide and a narrow screen; the playground has its style sheet."""
+    layout = make_layout(flow, top=FLOW_HITS)
+    if not layout.lines:
+        return {}
+    return {
+        "wide": picture(flow, layout, frame=WIDE, kind="wide", links=True),
+        "narrow": picture(flow, layout, frame=NARROW, kind="narrow", links=True),
+    }
+
 
 MAX_LISTS = 100
 CANDIDATES_PER_PAIR = 100
@@ -200,23 +321,12 @@ def fuse_operations(server: ServerState) -> list[Operation]:
         candidates += sum(len(ids) for ids in traced if isinstance(ids, list))
         return await run_in_thread(request, lambda: _explain(body), candidates)
 
+    fuse_types = [reader.type for reader in readers.values()]
+    fuse_summary = "Fuse ranked lists into one; a list may have a weight"
+    explain_summary = "Explain a ranking in words, as text and as a picture"
     return [
-        Operation(
-            "POST",
-            "/v1/fuse",
-            "Fuse ranked lists into one; a list may have a weight",
-            run_fuse,
-            requests=[reader.type for reader in readers.values()],
-            answers=[RankingAnswer],
-        ),
-        Operation(
-            "POST",
-            "/v1/explain",
-            "Explain a ranking in words, as text and as a picture",
-            run_explain,
-            requests=[explain_reader.type],
-            answers=[ExplainAnswer],
-        ),
+        Operation("POST", "/v1/fuse", fuse_summary, run_fuse, fuse_types, [RankingAnswer]),
+        Operation("POST", "/v1/explain", explain_summary, run_explain, [explain_reader.type], [ExplainAnswer]),
     ]
 
 
