@@ -28,10 +28,11 @@ import numpy as np
 from benchmarks.harness import option_parser, read_results, report
 from resift.models.hf_folder import read_model_folder
 from resift.models.packed_weights import pack_network
-from resift.models.safetensors_model import TransformerSession
+from resift.models.safetensors_model import StaticSession, TransformerSession
 from resift.native.library import native_kernel
 
 WORDS, PAIRS, REFERENCES = 1000, 200, 24
+STATIC = "embedder potion-base-8M (static)"
 DENSE_LENGTHS = (1, 2, 7, 64, 100, 112, 113, 257)
 
 
@@ -102,6 +103,8 @@ def shapes() -> dict[str, Shape]:
         "electra-small": Shape(lambda: electra(256, 128, 12, 4)),
         "embedder all-MiniLM-L6 (mean)": Shape(lambda: bert(384, 6, head=False), modules="mean"),
         "embedder bge-small (cls)": Shape(lambda: bert(384, 12, head=False), modules="cls"),
+        "embedder e5-small (mean)": Shape(lambda: bert(384, 12, head=False), modules="mean"),
+        "embedder arctic-embed-xs (cls)": Shape(lambda: bert(384, 6, head=False), modules="cls"),
         "embedder multilingual-e5-small (mean)": Shape(lambda: xlm(384, 12, head=False), modules="mean"),
         "embedder electra-small (mean)": Shape(lambda: electra(256, 128, 12, 4, head=False), modules="mean"),
         "DistilBERT": Shape(distilbert),
@@ -114,7 +117,8 @@ def shapes() -> dict[str, Shape]:
         "embedder gte-modernbert (cls)": Shape(lambda: modern(768, 22, 1152, None), modules="cls", pair_length=128),
         "ModernBERT, 6 layers, 8,000 tokens": Shape(lambda: modern(768, 6, 1152, "mean"), 8000, pairs=0),
         "XLM-R 8k, 3 layers, 8,000 tokens": Shape(lambda: xlm(1024, 3, 8194), 8000, pairs=0),
-        "bge-reranker-v2-m3": Shape(lambda: xlm(1024, 24, 8194), 512, pair_length=128),
+        "bge-reranker-v2-m3": Shape(lambda: xlm(1024, 24, 8194), 512, pair_length=64),
+        "embedder bge-m3 (cls)": Shape(lambda: xlm(1024, 24, 8194, head=False), modules="cls", pair_length=64),
     }
 
 
@@ -178,10 +182,13 @@ def save(folder: Path, model: Any, shape: Shape) -> Callable[[list[int]], np.nda
             rows.append({"idx": i, "name": str(i), "path": path.name, "type": f"sentence_transformers.models.{kind}"})
         (folder / "modules.json").write_text(json.dumps(rows))
 
+    types_used = getattr(model.config, "type_vocab_size", 1) > 1
+
     @torch.no_grad()
     def run(ids: list[int]) -> np.ndarray:
         tokens = torch.tensor([ids])
-        output = model(input_ids=tokens, attention_mask=torch.ones_like(tokens))
+        types = {"token_type_ids": torch.tensor([token_types(ids)])} if types_used else {}
+        output = model(input_ids=tokens, attention_mask=torch.ones_like(tokens), **types)
         if not shape.modules:
             return output.logits[0].numpy()
         states = output.last_hidden_state
@@ -191,6 +198,38 @@ def save(folder: Path, model: Any, shape: Shape) -> Callable[[list[int]], np.nda
         return features["sentence_embedding"][0].numpy()
 
     return run
+
+
+def token_types(ids: Sequence[int]) -> list[int]:
+    """Return token types as in a pair: the first third is the query."""
+    query = len(ids) // 3
+    return [0] * query + [1] * (len(ids) - query)
+
+
+def measure_static() -> dict[str, Any]:
+    """Return the difference of a static embedder with the table of potion-base-8M: 29,528 rows of 256."""
+    import torch
+    from safetensors.torch import save_file
+
+    torch.manual_seed(7)
+    rng = np.random.default_rng(5)
+    table = torch.randn(29_528, 256)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        save_file({"embeddings": table}, folder / "model.safetensors")
+        (folder / "config.json").write_text(json.dumps({"model_type": "model2vec", "normalize": True}))
+        (folder / "tokenizer.json").write_text("{}")
+        static = read_model_folder(folder).table
+        assert static is not None
+        session = StaticSession(np.array(static))
+    bag = torch.nn.EmbeddingBag.from_pretrained(table, mode="mean")
+    texts = [rng.integers(0, len(table), int(size)).tolist() for size in np.geomspace(1, 8000, PAIRS).round()]
+    exact = np.array([bag(torch.tensor([ids]))[0].numpy() for ids in texts])
+    ours = np.array([session.run(ids, []) for ids in texts])
+    exact, ours = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in (exact, ours))
+    expected, cosines = exact[1:] @ exact[0], ours[1:] @ ours[0]
+    difference = float(np.abs(expected - cosines).max() / np.std(expected))
+    return {"lengths": [1, 8000], "texts": len(texts), "fp32_difference": float(f"{difference:.1e}")}
 
 
 def measure(name: str, shape: Shape) -> dict[str, Any]:
@@ -213,7 +252,7 @@ def measure(name: str, shape: Shape) -> dict[str, Any]:
         return rng.integers(5, WORDS, size).tolist()
 
     def run(session: TransformerSession, ids: list[int]) -> np.ndarray:
-        return session.run(ids, [0] * len(ids))
+        return session.run(ids, token_types(ids))
 
     anchor = text(20)
 
@@ -338,7 +377,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--queries", type=int, default=50, help="queries of each test collection")
     parser.add_argument("--max-length", type=int, default=128, help="tokens of each pair or text")
     args = parser.parse_args(argv)
-    names = ["TinyBERT-L-2"] if args.quick else args.only or list(shapes())
+    names = ["TinyBERT-L-2"] if args.quick else args.only or [*shapes(), STATIC]
     if names == ["real-weights"]:
         for entry, data in itertools.product(args.weights, args.data):
             name, _, folder = entry.partition("=")
@@ -348,7 +387,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     for name in names:
         started = time.perf_counter()
-        row = measure(name, shapes()[name])
+        row = measure_static() if name == STATIC else measure(name, shapes()[name])
         print(f"{name}: {row} in {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
         earlier = read_results(args.results).get("shapes", {})
         report(

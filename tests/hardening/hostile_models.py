@@ -13,10 +13,12 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import os
 import platform
 import random
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -110,7 +112,7 @@ def alter_folder(seed: int, folder: Path) -> None:
     weights = (source / "model.safetensors").read_bytes()
     size = int.from_bytes(weights[:8], "little")
     header, body = json.loads(weights[8 : 8 + size]), bytearray(weights[8 + size :])
-    modules: list | dict | None = None
+    modules: list[str] | None = None
     for _ in range(rng.randint(1, 3)):
         kind = rng.randrange(8)
         entry = header[rng.choice([name for name in header if name != "__metadata__"])]
@@ -133,10 +135,7 @@ def alter_folder(seed: int, folder: Path) -> None:
             if not any(key != "__metadata__" for key in header):
                 header[name] = moved
         else:
-            modules = [
-                {"type": f"sentence_transformers.models.{rng.choice(MODULES)}", "path": rng.choice(("", "1_x", ".."))}
-                for _ in range(rng.randrange(4))
-            ]
+            modules = [rng.choice(MODULES) for _ in range(rng.randrange(5))]
     raw = bytearray(json.dumps(header).encode())
     if rng.random() < 0.1:
         raw[rng.randrange(len(raw))] = rng.randrange(256)
@@ -148,13 +147,50 @@ def alter_folder(seed: int, folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     (folder / "tokenizer.json").write_text("{}", encoding="utf-8")
     (folder / "modules.json").unlink(missing_ok=True)
-    (folder / "1_x").mkdir(exist_ok=True)
     if modules is not None:
-        (folder / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
-        pooling = rng.choice(({"pooling_mode": "mean"}, {"pooling_mode_cls_token": True}, {"pooling_mode": 3}, {}))
-        module = {**pooling, "in_features": rng.choice(ODD_VALUES), "out_features": 1, "dimension": 64}
-        (folder / "1_x" / "config.json").write_text(json.dumps(module), encoding="utf-8")
-        shutil.copyfile(source / "model.safetensors", folder / "1_x" / "model.safetensors")
+        write_modules(rng, folder, modules, config.get("hidden_size", config.get("dim")))
+
+
+def write_modules(rng: random.Random, folder: Path, kinds: list[str], hidden: object) -> None:
+    """Write modules of sentence-transformers whose declared sizes fit their tensors, but not always each other."""
+    rows = []
+    width = hidden if isinstance(hidden, int) and 0 < hidden < 1 << 12 else 64
+    for number, kind in enumerate(kinds):
+        path = f"{number}_{kind}"
+        rows.append({"type": f"sentence_transformers.models.{kind}", "path": path})
+        (folder / path).mkdir(exist_ok=True)
+        inputs = width if rng.random() < 0.7 else rng.choice((1, 63, 64, 65, 4096, 1 << 16))
+        outputs = rng.choice((1, 2, 64, 1000))
+        shapes = {"norm.weight": [inputs], "norm.bias": [inputs]}
+        if kind in ("Dense", "StaticEmbedding"):
+            shapes = {"linear.weight": [outputs, inputs], "linear.bias": [outputs]}
+        if kind == "StaticEmbedding":
+            shapes = {"embedding.weight": [outputs, inputs]}
+        if kind == "Dense":
+            width = outputs
+        values = {
+            **rng.choice(({"pooling_mode": "mean"}, {"pooling_mode_cls_token": True}, {"pooling_mode": 3}, {})),
+            "in_features": inputs, "out_features": outputs, "dimension": inputs,
+            "activation_function": f"torch.nn.{rng.choice(('GELU', 'Tanh', 'Identity', 'x'))}",
+        }  # fmt: skip
+        if rng.random() < 0.2:
+            values[rng.choice(sorted(values))] = rng.choice(ODD_VALUES)
+        (folder / path / "config.json").write_text(json.dumps(values), encoding="utf-8")
+        (folder / path / "model.safetensors").write_bytes(safetensors_bytes(shapes, rng))
+    for row in rows:
+        if row["type"].endswith(("Transformer", "Normalize")) or rng.random() < 0.03:
+            row["path"] = rng.choice(("", "", "", ".", "..", "0_Pooling"))
+    (folder / "modules.json").write_text(json.dumps(rows), encoding="utf-8")
+
+
+def safetensors_bytes(shapes: dict[str, list[int]], rng: random.Random) -> bytes:
+    """Return a sound file with tensors of those shapes, all values equal."""
+    header, end = {}, 0
+    for name, shape in shapes.items():
+        start, end = end, end + 4 * math.prod(shape)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [start, end]}
+    raw = json.dumps(header).encode()
+    return len(raw).to_bytes(8, "little") + raw + struct.pack("<f", rng.choice((0.01, 1.0, 1e30))) * (end // 4)
 
 
 def attempt_folder(folder: Path, kernel, precision: str) -> str:
@@ -162,10 +198,13 @@ def attempt_folder(folder: Path, kernel, precision: str) -> str:
     from resift.errors import ModelError, ModelFileError
     from resift.models.hf_folder import read_model_folder
     from resift.models.packed_weights import pack_network
-    from resift.models.safetensors_model import TransformerSession
+    from resift.models.safetensors_model import StaticSession, TransformerSession
 
     try:
-        network = read_model_folder(folder).network
+        model = read_model_folder(folder)
+        if model.table is not None:
+            StaticSession(model.table).run([0], [0])
+        network = model.network
         if network is None:
             return "runs"
         session = TransformerSession(pack_network(network, kernel, precision), kernel)

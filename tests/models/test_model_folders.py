@@ -107,6 +107,29 @@ def test_unknown_modules_are_refused(tmp_path, change, word):
         read_model_folder(folder)
 
 
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_modules_that_do_not_fit_together_are_refused(tmp_path, number):
+    """The engine would read past the end of the state."""
+    modules = ettin_modules()
+    kind, config, tensors = modules[number]
+    wide = {name: array(*value.shape[:-1], 1 << 16) for name, value in tensors.items() if name != "linear.bias"}
+    sizes = {"in_features": 1 << 16, "dimension": 1 << 16}
+    modules[number] = (kind, {**config, **sizes}, {**tensors, **wide})
+    folder = module_folder(tmp_path / "model", modules, name="modernbert-embedder")
+    with pytest.raises(ModelFileError, match="65536 after 64 values"):
+        read_model_folder(folder)
+
+
+@pytest.mark.parametrize(
+    ("network", "name", "value"),
+    [("modernbert-cls", "local_attention", 1), ("modernbert-cls", "max_position_embeddings", 1 << 20)],
+)
+def test_sizes_without_meaning_are_refused(tmp_path, network, name, value):
+    folder = network_folder(tmp_path / "model", network, **{name: value})
+    with pytest.raises(ModelFileError, match=name):
+        read_model_folder(folder)
+
+
 def alter(data: bytes, rng: random.Random) -> bytes:
     """Change, remove or repeat a few bytes near the start, where headers and names are."""
     changed = bytearray(data)

@@ -199,6 +199,7 @@ class _FolderReader:
                 normalize = True
             else:
                 raise ModelFileError(f"modules.json has a module of type {kind!r}, which is not supported.")
+        _check_head(head, network.hidden)
         network = dataclasses.replace(network, head=tuple(head), pooling=pooling)
         outputs = next((step.weight.shape[0] for step in reversed(head) if isinstance(step, Dense)), 0)
         labels = _labels(config, outputs)
@@ -354,6 +355,19 @@ def _pooling(config: dict[str, object], *, prompts: bool) -> Pooling:
     if len(active) != 1 or active[0] not in names:
         raise ModelFileError(f"The pooling is {' and '.join(active) or 'not declared'}; use one of {', '.join(names)}.")
     return names[active[0]]
+
+
+def _check_head(head: Sequence[Dense | Norm | Activation], width: int) -> None:
+    """Refuse steps that do not fit together: the engine reads as many values as a step declares."""
+    for step in head:
+        if not isinstance(step, (Dense, Norm)):
+            continue
+        inputs = step.weight.shape[-1]
+        if inputs != width:
+            raise ModelFileError(
+                f"The head has the step {_describe_step(step)} of width {inputs} after {width} values."
+            )
+        width = step.weight.shape[0]
 
 
 def _describe_step(step: Dense | Norm | Activation) -> str:

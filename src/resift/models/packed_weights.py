@@ -178,7 +178,7 @@ class _Packer:
             "epsilon": net.epsilon,
             "position_offset": net.position_offset,
             "windows": [layer.window for layer in net.layers],
-            "rope": [None if layer.rope_theta is None else f"rope.{layer.rope_theta:g}" for layer in net.layers],
+            "rope": [None if layer.rope_theta is None else f"rope.{layer.rope_theta!r}" for layer in net.layers],
             "positions": net.positions,
             "inputs": self.inputs,
             "head": head,
@@ -243,7 +243,7 @@ class _Packer:
         self.arrays[f"{name}.bias"] = _fill(bias, 0, width)
 
     def _pack_rope(self, theta: float, columns: int) -> None:
-        name = f"rope.{theta:g}"
+        name = f"rope.{theta!r}"
         if f"{name}.cosines" in self.arrays:
             return
         width, positions = self.network.head_width, self.network.positions

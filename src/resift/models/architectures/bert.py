@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from resift._internal.arrays import np
+from resift.errors import ModelFileError
 from resift.models.architectures.tensors import Config, Tensors
 from resift.models.network import Activation, Dense, Network, NetworkLayer, Norm
 from resift.models.packed_weights import to_float32
@@ -92,6 +93,8 @@ def build_bert(config: Config, tensors: Tensors, layout: Layout = BERT) -> Netwo
     if layout.padded_positions:
         padding = config.value("pad_token_id")
         offset = (padding if isinstance(padding, int) and 0 <= padding < 1000 else 1) + 1
+        if rows <= offset:
+            raise ModelFileError(f"config.json has {rows} positions; the first token has position {offset}.")
     layers = []
     for number in range(config.size(layers_name, max=200)):
         name = f"{prefix}{layout.layers}.{number}"

@@ -7,6 +7,9 @@ from resift.models.architectures.bert import Head
 from resift.models.architectures.tensors import Config, Tensors
 from resift.models.network import Network, NetworkLayer
 
+_MAX_POSITIONS = 1 << 17
+"""The tables of rotary positions have a row for each."""
+
 _GLOBAL_THETA, _LOCAL_THETA = 160_000.0, 10_000.0
 
 
@@ -28,7 +31,7 @@ def build_modernbert(config: Config, tensors: Tensors) -> Network:
         hidden=hidden,
         heads=config.size("num_attention_heads"),
         ffn=config.size("intermediate_size"),
-        positions=config.size("max_position_embeddings", default=8192),
+        positions=config.size("max_position_embeddings", default=8192, max=_MAX_POSITIONS),
         word=tensors.take(f"{prefix}embeddings.tok_embeddings.weight", None, hidden),
         embedding_norm=tensors.norm(f"{prefix}embeddings.norm", hidden, bias=norm_bias),
         layers=[
@@ -58,7 +61,7 @@ def _layer(config: Config, tensors: Tensors, name: str, number: int, *, norm_bia
         # The embeddings are normalized already, so the first layer has no norm before its attention.
         attention_norm=tensors.norm(f"{name}.attn_norm", hidden, bias=norm_bias) if number else None,
         ffn_norm=tensors.norm(f"{name}.mlp_norm", hidden, bias=norm_bias),
-        window=0 if full else config.size("local_attention", default=128) // 2,
+        window=0 if full else config.size("local_attention", default=128, min=2) // 2,
         rope_theta=_rope_theta(config, full=full),
     )
 

@@ -49,12 +49,12 @@ class Config:
             raise ModelFileError(f"config.json has {names[0]} {value!r}; a string is needed.")
         return value
 
-    def size(self, *names: str, default: int | None = None, max: int = 1 << 20) -> int:
-        """Return an integer from 1 to `max`."""
+    def size(self, *names: str, default: int | None = None, min: int = 1, max: int = 1 << 20) -> int:
+        """Return an integer from `min` to `max`."""
         value = self.value(*names)
         value = default if value is None else value
-        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= max:
-            raise ModelFileError(f"config.json has {names[0]} {value!r}; an integer from 1 to {max} is needed.")
+        if not isinstance(value, int) or isinstance(value, bool) or not min <= value <= max:
+            raise ModelFileError(f"config.json has {names[0]} {value!r}; an integer from {min} to {max} is needed.")
         return value
 
     def number(self, *names: str, default: float) -> float:
@@ -108,6 +108,8 @@ class Tensors:
             raise ModelFileError(
                 f"The tensor {name!r} is {' x '.join(map(str, array.shape))}; the config asks for {wanted}."
             )
+        if not array.size:
+            raise ModelFileError(f"The tensor {name!r} is empty.")
         self._used.add(name)
         return array
 
