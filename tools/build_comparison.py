@@ -116,7 +116,7 @@ def fusion(data: Mapping[str, Any]) -> str:
 def quality(data: Mapping[str, Any]) -> str:
     """nDCG@10 of first stages, the cross-encoder and what ships."""
     results = [data["collections"][name] for name in COLLECTIONS]
-    rows = [["questions", *(str(result["questions"]) for result in results)]]
+    rows = [["queries", *(str(result["questions"]) for result in results)]]
     rows += [[text, *(_number(result["nDCG@10"][name], 3) for result in results)] for name, text in SYSTEMS.items()]
     for other in ("rrf", "cross-encoder"):
         spans = (result["against"][other] for result in results)

@@ -117,7 +117,7 @@ def attack_long_texts(seed: int, count: int) -> Outcome:
 
     from tests.server.process import real
 
-    outcome = Outcome("long texts whose client hangs up, and the end of a server that embeds them")
+    outcome = Outcome("clients that hang up while long texts are processed, and shutdowns during that work")
     draw = random.Random(seed)
     paths = {
         "/v1/embeddings": lambda text: {"input": [text, text[::-1]]},

@@ -1,4 +1,4 @@
-"""A breaker under random histories: beside a model of it, and from two event loops at once."""
+"""A breaker under random histories: compared with a model of it, and from two event loops at once."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ TESTS = Path(__file__).resolve().parents[2] / "tests" / "resilience"
 
 
 def attack(seed: int, count: int) -> Outcome:
-    """Take `count` steps beside the model, and as many from two loops."""
-    outcome = Outcome("steps of a circuit breaker, beside a model of it and from two event loops at once")
-    _beside_a_model(outcome, count)
+    """Take `count` steps and compare them with the model, and take as many from two loops."""
+    outcome = Outcome("steps of a circuit breaker, compared with a model of it, and from two event loops at once")
+    _compare_with_model(outcome, count)
     _from_two_loops(outcome, seed, count)
     return outcome
 
 
-def _beside_a_model(outcome: Outcome, wanted: int) -> None:
+def _compare_with_model(outcome: Outcome, wanted: int) -> None:
     sys.path.insert(0, str(TESTS))
     from breaker_machine import BreakerMachine
     from hypothesis import HealthCheck, settings
@@ -47,7 +47,7 @@ def _beside_a_model(outcome: Outcome, wanted: int) -> None:
             outcome.fail(f"the breaker left its model: {traceback.format_exc()[-390:]}")
             break
     outcome.tried += BreakerMachine.steps
-    outcome.figures["steps beside the model"] = BreakerMachine.steps
+    outcome.figures["steps compared with the model"] = BreakerMachine.steps
 
 
 def _from_two_loops(outcome: Outcome, seed: int, wanted: int) -> None:

@@ -132,7 +132,7 @@ def _inserted(statement: str, draw: random.Random) -> str:
 
 def attack(seed: int, count: int) -> Outcome:
     """Check `count` mutants and the statements that they were made from."""
-    outcome = Outcome("Cypher statements that write, or call what is not listed, and reads beside them")
+    outcome = Outcome("Cypher statements that write, or call functions that are not listed, mixed with reads")
     kinds: Counter[str] = Counter()
     for kind, statement, harmless in mutants(seed, count):
         kinds[kind] += 1

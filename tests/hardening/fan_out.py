@@ -44,7 +44,7 @@ class Unsteady:
 
 def attack(seed: int, count: int) -> Outcome:
     """Run `count` schedules, each with other stores, orders of events and failures."""
-    outcome = Outcome("schedules of stores that answer, fail, hang, lie or refuse to stop")
+    outcome = Outcome("schedules of stores that respond, fail, hang, return wrong data or refuse to stop")
     logging.disable(logging.CRITICAL)
     draw = random.Random(seed)
     loop = asyncio.new_event_loop()
