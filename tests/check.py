@@ -21,7 +21,7 @@ ONE_PROCESS = ["pytest", "-p", "no:xdist", "-rs"]
 FAST = [*ONE_PROCESS, "-m", "not (slow or real_model or property or hardening)"]
 FAST_CPU_S = 90
 SLOW_FILES = {
-    "frameworks": "integrations fusion/test_against_engines.py",
+    "frameworks": "integrations ranking/fusion/test_against_engines.py",
     "documentation": "docs migrating test_docs.py cli/test_screens.py",
     "browsers": """
         explain/test_browser.py explain/test_hostile_pages.py explain/test_pictures.py
@@ -33,13 +33,13 @@ SLOW_FILES = {
     """,
     "large packages": """
         evaluation/test_significance_oracle.py rerankers/hosted/test_hosted_sdks.py
-        shape/test_calibration_oracle.py stores/test_contract.py stores/test_engine_indexes.py
+        ranking/test_calibration_oracle.py stores/test_contract.py stores/test_engine_indexes.py
         stores/test_lancedb.py stores/test_postgres.py stores/test_qdrant.py
     """,
     "models and measurements": """
         agent/test_answerability.py agent/test_sample.py cli/test_ask.py cli/test_calibrate.py
         cli/test_eval.py cli/test_eval_bench.py demo/test_demo_sample.py models/test_native_session.py
-        retrieval/test_default_order.py retrieval/test_default_pipeline.py server/test_real_model.py
+        pipeline/test_default_order.py pipeline/test_default_pipeline.py server/test_real_model.py
     """,
     "attacks": """
         agent/test_hostile_questions.py models/test_hostile_models.py models/test_hostile_shapes.py

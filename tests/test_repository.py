@@ -12,6 +12,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
+from tests.check import FRAMEWORKS, SLOW_FILES
 from tests.test_supply import CONSTRAINTS, pinned, pyproject
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -109,3 +110,8 @@ def test_no_tracked_file_names_a_package_index_or_a_folder_of_a_machine():
         text = path.read_bytes().decode("utf-8", errors="ignore").lower()
         hits += [f"{path.relative_to(ROOT)}: {match[0]}" for match in FORBIDDEN.finditer(text)]
     assert hits == []
+
+
+def test_fast_checks_leave_out_only_files_that_exist():
+    paths = [path for group in SLOW_FILES.values() for path in group.split()] + [path[6:] for path in FRAMEWORKS]
+    assert [path for path in paths if not (ROOT / "tests" / path).exists()] == []
