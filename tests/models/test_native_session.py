@@ -120,6 +120,7 @@ def test_the_first_states_are_those_of_all_tokens(sessions):
     assert np.array_equal(native.run(*asked, first=1), native.run(*asked)[:1])
 
 
+@pytest.mark.skipif(not SAME_ARITHMETIC, reason="without VNNI, sums of ONNX Runtime saturate for some random rows")
 @given(tokens=st.integers(3, 140), seed=st.integers(0, 10**6), constant=st.booleans())
 def test_any_row_agrees_to_the_last_bit(sessions, tokens, seed, constant):
     """Also rows of one and the same word, whose activations are nearly constant."""
