@@ -108,6 +108,15 @@ class SharesBreaker(Protocol):
 
 
 @runtime_checkable
+class FollowsInstructions(Protocol):
+    """A scorer that takes an instruction. Its scores have `supports_instruction` in their description."""
+
+    def with_instruction(self, instruction: str) -> Scorer:
+        """Return this scorer with an instruction; itself if its model follows none."""
+        ...
+
+
+@runtime_checkable
 class HasModelName(Protocol):
     """A scorer or embedder with the name of its model."""
 

@@ -29,6 +29,7 @@ async def arerank(
     k: int | None = None,
     model: str = DEFAULT_MODEL,
     scorer: Scorer | None = None,
+    instruction: str | None = None,
     folder: Path | str | None = None,
     deadline_s: float | None = None,
     missing_text: MissingText = "last",
@@ -52,6 +53,9 @@ async def arerank(
     that installs it. `scorer` replaces the model: a hosted one, tiers, your own. Raises ValueError for a
     model that is not allowed and for unusable documents.
 
+    `instruction` says what matters in addition to the query, such as "Prefer official manuals.". Scorers that follow
+    one use it; for others, `ranking.warnings` reports that it was not used.
+
     Scores are those of the model, logits for a cross-encoder. `scores="probability"` returns probabilities
     instead, from the calibration that ships with the model or from `calibration`, a file of
     `resift calibrate`. The order is the same; an unscored hit then has no score.
@@ -71,6 +75,7 @@ async def arerank(
         query,
         hits,
         k=len(hits) if k is None else k,
+        instruction=instruction,
         trace=documents.trace if isinstance(documents, Ranking) else Trace((_input_record(hits, flags, names),)),
         deadline=deadline,
         missing_text=missing_text,

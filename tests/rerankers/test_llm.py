@@ -13,6 +13,7 @@ from resift.plugins import RERANKERS, load_plugin, load_reranker
 from resift.rerankers.hosted import ChatClient
 from resift.rerankers.llm import LLMReranker, ranking_messages, read_order, to_one_line, window_starts
 from resift.rerankers.rescore import rescore
+from resift.reranking import rerank
 from resift.testing import check_reranker, check_scorer
 from resift.types import Hit
 from tests.providers import ProviderServer
@@ -269,3 +270,11 @@ def test_chat_answers_are_checked_like_all_others(fault):
         server.misbehave(fault)
         with pytest.raises(ProviderBadAnswer):
             complete(chat(server))
+
+
+def test_an_instruction_is_part_of_the_system_message(server):
+    ranking = rerank("wanted", pool(3), scorer=llm(server), instruction="Prefer newer passages.")
+    system = server.requests[-1].body["messages"][0]
+    assert system["role"] == "system"
+    assert system["content"].endswith("Prefer newer passages.")
+    assert not ranking.warnings

@@ -5,12 +5,13 @@ The sliding window is that of Sun et al., "Is ChatGPT Good at Search?" (EMNLP 20
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Unpack
+from typing import ClassVar, Self, Unpack
 
 from resift.deadline import Deadline
 from resift.errors import ConfigError, DeadlineExceeded, InputError, ProviderBadAnswer, ProviderError
@@ -25,12 +26,12 @@ class LLMReranker(FusesThenScores):
     """Orders hits with any OpenAI-compatible chat endpoint, one window at a time.
 
     Scores are reciprocal final positions. They express an order, not relevance, and depend on the whole pool
-    (`pointwise` is False). The best `depth` hits are reranked.
+    (`pointwise` is False). The best `depth` hits are reranked. `instruction` says what matters for the order.
     """
 
     pointwise = False
     # Reciprocal positions are neither probabilities nor logits.
-    info = ScorerInfo(name="llm")
+    info = ScorerInfo(name="llm", supports_instruction=True)
 
     @check_arguments
     def __init__(
@@ -38,6 +39,7 @@ class LLMReranker(FusesThenScores):
         base_url: str,
         model: str,
         *,
+        instruction: str | None = None,
         window: int = 20,
         step: int = 10,
         depth: int = 100,
@@ -53,6 +55,7 @@ class LLMReranker(FusesThenScores):
             raise ConfigError(f"llm: step is {step}; it must be below window ({window}): windows overlap.")
         self.name = "llm"
         self.requires = ("net.llm",)
+        self.instruction = instruction
         self._chat = ChatClient(base_url, model, max_tokens=64 + 8 * window, body=body, name="llm", **connection)
         self._window = window
         self._step = step
@@ -69,6 +72,12 @@ class LLMReranker(FusesThenScores):
     def model(self) -> str:
         """Name of the chat model."""
         return self._chat.model
+
+    def with_instruction(self, instruction: str) -> Self:
+        """Return this reranker with an instruction; both share connections."""
+        scorer = copy.copy(self)
+        scorer.instruction = instruction
+        return scorer
 
     @property
     def breaker_key(self) -> tuple[str, str, str, str]:
@@ -106,7 +115,7 @@ class LLMReranker(FusesThenScores):
 
     async def _order_texts(self, query: str, texts: list[str], deadline: Deadline) -> tuple[int, ...]:
         limits = {"max_query_chars": self._max_query_chars, "max_passage_chars": self._max_passage_chars}
-        messages = ranking_messages(query, texts, **limits)
+        messages = ranking_messages(query, texts, instruction=self.instruction, **limits)
         completion = await self._chat.complete(messages, deadline=deadline)
         order = read_order(completion.text, len(texts), finished=completion.finished)
         if order is None:
@@ -135,6 +144,7 @@ class LLMOptions(EndpointOptions):
     )
     base_url: str = option("Address of an OpenAI-compatible endpoint.", kind="address")
     model: str = option("The chat model.")
+    instruction: str | None = option("What matters for the order, in addition to the query.", default=None)
     window: int = option("Hits per request.", default=20, min=2)
     step: int = option("Distance between the starts of two windows.", default=10, min=1)
     timeout_s: float = option("Maximum time for one request, in seconds.", default=30.0, gt=0)
@@ -170,13 +180,14 @@ _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 
 
 def ranking_messages(
-    query: str, passages: Sequence[str], *, max_query_chars: int, max_passage_chars: int
+    query: str, passages: Sequence[str], *, max_query_chars: int, max_passage_chars: int, instruction: str | None = None
 ) -> list[Message]:
     """Return the conversation that requests an order of the passages, numbered from 1."""
     lines = [f"[{i}] {to_one_line(text, max_passage_chars)}" for i, text in enumerate(passages, start=1)]
     request = f"Order all {len(passages)} passages by how well they answer the query. Numbers only."
     user = "\n".join([f"Query: {to_one_line(query, max_query_chars)}", "", *lines, "", request])
-    return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": user}]
+    system = f"{SYSTEM}\nInstruction for the order: {instruction}" if instruction else SYSTEM
+    return [{"role": "system", "content": system}, {"role": "user", "content": user}]
 
 
 def to_one_line(text: str, limit: int) -> str:

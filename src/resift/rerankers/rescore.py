@@ -16,7 +16,7 @@ from resift.errors import InputError, InvalidHitError, ResiftError, UnsupportedL
 from resift.events import Reranked, Sink, ambient_sink, emit, is_observed
 from resift.external.candidates import MissingText
 from resift.external.records import read_text
-from resift.protocols import HasModelName, Scorer, describe_scorer, display_name
+from resift.protocols import FollowsInstructions, HasModelName, Scorer, describe_scorer, display_name
 from resift.ranking.calibration import Calibrator, Temperature, load_calibrator, shipped_calibrator, sigmoid
 from resift.ranking.evidence import evidence
 from resift.ranking.fusion import rrf
@@ -50,6 +50,7 @@ class RerankResult:
     degraded: bool
     reason: str | None
     latency_ms: float
+    follows_instruction: bool = False
 
 
 async def rescore(
@@ -58,6 +59,7 @@ async def rescore(
     hits: Sequence[Hit],
     *,
     k: int,
+    instruction: str | None = None,
     trace: Trace | None = None,
     deadline: Deadline | None = None,
     missing_text: MissingText = "last",
@@ -69,9 +71,15 @@ async def rescore(
 
     If the scorer fails, the order and the scores stay, and the ranking is `degraded` with the reason.
     Unscored hits come last in their old order, without a score; `cut` has the hits after k. `trace` is the
-    trace so far; a ranking has its own.
+    trace so far; a ranking has its own. `instruction` reaches scorers that follow one; otherwise
+    `ranking.warnings` reports that it was not used.
     """
     check_k(k)
+    if instruction is not None:
+        if not isinstance(instruction, str) or not instruction.strip():
+            raise InputError(f"instruction is {show_value(instruction)}; write what matters in addition to the query.")
+        if isinstance(scorer, FollowsInstructions):
+            scorer = scorer.with_instruction(instruction)
     result = await rerank_hits(
         scorer,
         query,
@@ -84,6 +92,7 @@ async def rescore(
         sink=sink,
     )
     record = result.record
+    ignored = instruction is not None and not result.follows_instruction
     return Ranking(
         tuple(result.hits[:k]),
         degraded=result.degraded,
@@ -95,6 +104,7 @@ async def rescore(
         trace=(get_trace(hits) if trace is None else trace).append(record, *cut_record(record.ids, k)),
         query=query,
         input_ids=tuple([hit.id for hit in hits]),
+        warnings=(f"instruction was not used: {result.provider} follows none",) if ignored else (),
     )
 
 
@@ -151,7 +161,8 @@ async def rerank_hits(
             reason=reason,
         )
         emit(sink, event)
-    return RerankResult(ordered, record, scores.provider, unscored, degraded, reason, latency_ms)
+    follows = info.supports_instruction
+    return RerankResult(ordered, record, scores.provider, unscored, degraded, reason, latency_ms, follows)
 
 
 async def _score(scorer: Scorer, query: str, hits: list[Hit], deadline: Deadline) -> Scores:

@@ -6,6 +6,7 @@ Scores are stored in memory or in one SQLite file. Keys are digests; no text is 
 from __future__ import annotations
 
 import asyncio
+import copy
 import hashlib
 import logging
 import math
@@ -19,14 +20,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Protocol, Self, TypeVar, runtime_checkable
 from zlib import crc32
 
 from resift._internal.forking import ForkSafeLock
 from resift.deadline import Deadline
 from resift.errors import InputError, ResiftError
 from resift.events import Event, Sink, emit
-from resift.protocols import HasModelName, Scorer, describe_scorer, display_name
+from resift.protocols import FollowsInstructions, HasModelName, Scorer, describe_scorer, display_name
 from resift.rerankers.rescore import FusesThenScores
 from resift.types import Hit, ScorerInfo, Scores
 from resift.validation import check_arguments, is_finite_number
@@ -107,6 +108,14 @@ class CachedScorer(FusesThenScores):
         if name in ("aclose", "breaker", "breaker_key", "model", "requires", "revision"):
             return getattr(self._scorer, name)
         raise AttributeError(f"CachedScorer has no attribute {name!r}")
+
+    def with_instruction(self, instruction: str) -> Self:
+        """Return this scorer with an instruction, whose scores are cached apart."""
+        cached = copy.copy(self)
+        if isinstance(self._scorer, FollowsInstructions):
+            cached._scorer = self._scorer.with_instruction(instruction)
+            cached._prefix = _digest(self._prefix, instruction)
+        return cached
 
     @property
     def info(self) -> ScorerInfo:

@@ -8,12 +8,13 @@ Resift imports torch.
 from __future__ import annotations
 
 import asyncio
+import copy
 import hashlib
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from resift._internal.arrays import np
 from resift.deadline import Deadline
@@ -150,6 +151,15 @@ class TorchReranker(FusesThenScores):
         if probe:
             self.probe = probe_scores(self.predict, languages=languages)
             self.probe.require_passed(str(self.folder))
+
+    def with_instruction(self, instruction: str) -> Self:
+        """Return this reranker with an instruction, if its prompt has one; both share the model."""
+        if not self.info.supports_instruction:
+            return self
+        scorer = copy.copy(self)
+        scorer.instruction = instruction
+        scorer.revision = f"{self.info.model_digest} {instruction} {self.max_length}"
+        return scorer
 
     def predict(self, query: str, texts: Sequence[str]) -> list[float]:
         """Return one raw logit per text."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Self
 
 from resift.deadline import Deadline
 from resift.errors import (
@@ -20,7 +21,7 @@ from resift.errors import (
     redact,
 )
 from resift.events import Scored, Sink, emit
-from resift.protocols import Scorer, describe_scorer, display_name, required_capabilities
+from resift.protocols import FollowsInstructions, Scorer, describe_scorer, display_name, required_capabilities
 from resift.resilience.breaker import CircuitBreaker, breakers
 from resift.resilience.budget import Budget
 from resift.types import Hit, ScorerInfo, Scores
@@ -133,6 +134,17 @@ class Tiered:
         if all(replace(other, name=first.name) == first for other in others):
             return replace(first, name=self.name)
         return ScorerInfo(name=self.name)
+
+    def with_instruction(self, instruction: str) -> Self:
+        """Return these tiers with an instruction for those that follow one; breakers and budgets are shared."""
+        instructed = copy.copy(self)
+        instructed.tiers = tuple(
+            replace(tier, scorer=tier.scorer.with_instruction(instruction))
+            if isinstance(tier.scorer, FollowsInstructions)
+            else tier
+            for tier in self.tiers
+        )
+        return instructed
 
     async def aclose(self) -> None:
         """Close the tiers that can be closed."""

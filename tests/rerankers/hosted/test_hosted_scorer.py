@@ -9,6 +9,7 @@ import pytest
 from resift._internal.sync import run_sync
 from resift.deadline import Deadline
 from resift.errors import (
+    ConfigError,
     DeadlineExceeded,
     InputError,
     ProviderAuthError,
@@ -23,6 +24,8 @@ from resift.rerankers.hosted import PROVIDERS, close_connections
 from resift.rerankers.hosted.transport import ConcurrencyLimit, shared_limit
 from resift.rerankers.rescore import rescore
 from resift.rerankers.score_cache import CachedScorer, MemoryScores
+from resift.reranking import rerank
+from resift.resilience import Tiered
 from resift.testing import check_reranker, check_scorer
 from resift.types import Hit
 from tests.providers.forms import overlap
@@ -370,3 +373,40 @@ def test_a_call_over_loopback_is_quick_once_warm(server, reranker, pool):
         return min(times)
 
     assert asyncio.run(timed()) < 0.05
+
+
+def test_an_instruction_precedes_the_query_of_models_that_follow_one(server, reranker, pool):
+    ranking = rerank(QUERY, pool(5), scorer=reranker("voyage"), instruction="Prefer manuals.")
+    assert server.requests[-1].body["query"] == f"Prefer manuals.\nQuery: {QUERY}"
+    assert not ranking.warnings
+    score(reranker("voyage", instruction="Prefer news."), pool(5))
+    assert server.requests[-1].body["query"].startswith("Prefer news.\n")
+
+
+def test_an_instruction_that_was_not_used_is_reported(server, reranker, pool):
+    scorer = reranker("cohere")
+    plain, instructed = (rerank(QUERY, pool(5), scorer=scorer, instruction=text) for text in (None, "Prefer manuals."))
+    assert instructed.ids == plain.ids
+    assert server.requests[-1].body["query"] == QUERY
+    assert "cohere" in instructed.warnings[-1]
+    with pytest.raises(ConfigError, match="instruction"):
+        reranker("voyage", model="rerank-2", instruction="Prefer manuals.")
+    with pytest.raises(InputError, match="instruction"):
+        rerank(QUERY, pool(5), scorer=scorer, instruction=" ")
+
+
+def test_scores_with_an_instruction_are_cached_apart(reranker, pool):
+    cache = MemoryScores()
+    plain = score(CachedScorer(reranker("voyage"), cache), pool(5))
+    instructed = score(CachedScorer(reranker("voyage", instruction="number7"), cache), pool(5))
+    assert plain.note != "from the score cache" != instructed.note
+
+
+def test_an_instruction_reaches_the_tiers_that_follow_one(server, reranker, pool):
+    tiers = Tiered(reranker("voyage"), reranker("cohere"))
+    assert not rerank(QUERY, pool(5), scorer=tiers, instruction="Prefer manuals.").warnings
+    assert server.requests[-1].body["query"].startswith("Prefer manuals.")
+    server.misbehave("500", when=lambda request: request.provider == "voyage")
+    ranking = rerank(QUERY, pool(5), scorer=tiers, instruction="Prefer manuals.")
+    assert (ranking.tier, server.requests[-1].body["query"]) == ("cohere", QUERY)
+    assert "cohere" in ranking.warnings[-1]

@@ -31,7 +31,8 @@ class Provider:
     """A provider's names for the parts of a rerank request and its answer.
 
     An answer that is a bare array has no `rows_at`. `listwise_models` score a document relative to the other
-    documents of the request, so their scores from two requests cannot be compared.
+    documents of the request, so their scores from two requests cannot be compared. `instruction_models` follow
+    an instruction that precedes the query.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Provider:
     max_documents: int = 1000
     max_bytes: int = 1_000_000
     listwise_models: frozenset[str] = frozenset()
+    instruction_models: frozenset[str] = frozenset()
     score_scale: ScoreScale = "probability"
 
     def request(self, query: str, documents: list[str], *, model: str | None) -> JsonObject:
@@ -79,6 +81,7 @@ PROVIDERS: Mapping[str, Provider] = {
             message_at=("detail",),
             # 600,000 tokens per request; two bytes per token is safe for every script.
             max_bytes=1_200_000,
+            instruction_models=frozenset({"rerank-2.5", "rerank-2.5-lite"}),
         ),
         Provider(
             name="cohere",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import dataclasses
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Unpack
+from typing import ClassVar, Self, Unpack
 from urllib.parse import urlsplit
 
 from resift._internal.environment import ALLOWED_VARIABLES, is_allowed_variable
@@ -51,7 +52,7 @@ class HostedReranker(FusesThenScores):
 
     Raises ConfigError at once for an unknown provider, a missing key, an unsafe base URL or a number out of
     range. Pools over `batch_over` are sent in parallel requests of `batch_size`. A call that would cost more
-    than a limit raises CostLimitExceeded before anything is sent.
+    than a limit raises CostLimitExceeded before anything is sent. `instruction` is for models that follow one.
     """
 
     @check_arguments
@@ -61,6 +62,7 @@ class HostedReranker(FusesThenScores):
         *,
         model: str | None = None,
         base_url: str | None = None,
+        instruction: str | None = None,
         batch_over: int = 80,
         batch_size: int = 60,
         max_chars: int = 100_000,
@@ -101,6 +103,10 @@ class HostedReranker(FusesThenScores):
         self._batch_over = batch_over
         self._batch_size = batch_size
         self._max_chars = max_chars
+        self.instruction = instruction
+        if instruction and not self.info.supports_instruction:
+            able = ", ".join(sorted(row.instruction_models)) or "none of its models does"
+            raise ConfigError(f"{provider}: {self.model} follows no instruction; of {provider}: {able}.")
 
     def __repr__(self) -> str:
         return f"HostedReranker({self.name!r}, model={self.model!r}, base_url={self.base_url!r})"
@@ -118,7 +124,25 @@ class HostedReranker(FusesThenScores):
     @property
     def info(self) -> ScorerInfo:
         """Description of the provider's model; its languages are unknown here."""
-        return ScorerInfo(name=self.name, score_scale=self._provider.score_scale, pointwise=self.pointwise)
+        return ScorerInfo(
+            name=self.name,
+            score_scale=self._provider.score_scale,
+            supports_instruction=self.model in self._provider.instruction_models,
+            pointwise=self.pointwise,
+        )
+
+    @property
+    def revision(self) -> str:
+        """What scores depend on in addition to the model."""
+        return self.instruction or ""
+
+    def with_instruction(self, instruction: str) -> Self:
+        """Return this reranker with an instruction, if its model follows one; both share connections and limits."""
+        if not self.info.supports_instruction:
+            return self
+        scorer = copy.copy(self)
+        scorer.instruction = instruction
+        return scorer
 
     @property
     def breaker_key(self) -> tuple[str, str, str, str]:
@@ -132,7 +156,7 @@ class HostedReranker(FusesThenScores):
         """
         if not query.strip():
             raise InputError(f"The query is empty; {self.name} scores hits against a query.")
-        query = query[: self._max_chars]
+        query = (f"{self.instruction}\nQuery: {query}" if self.instruction else query)[: self._max_chars]
         # Empty texts are not sent: there is nothing to score.
         sent = [i for i, hit in enumerate(hits) if hit.text.strip()]
         texts = [hits[i].text[: self._max_chars] for i in sent]
@@ -315,6 +339,7 @@ class HostedOptions(EndpointOptions):
     provider: ClassVar[Provider]
 
     model: str | None = option("The provider's model.", default=None)
+    instruction: str | None = option("What matters for the order, for models that follow one.", default=None)
     base_url: str | None = option("Address of the service, if not the provider's own.", default=None, kind="address")
     timeout_s: float = option("Maximum time for one request, in seconds.", default=10.0, gt=0)
     cross_encoder_reranking_enabled: bool | None = option(
