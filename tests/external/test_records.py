@@ -19,7 +19,7 @@ from resift.cli.main import main
 from resift.cli.rerank import read_documents
 from resift.errors import InputError
 from resift.external.candidates import read_hits
-from resift.external.records import read_metadata, read_text
+from resift.external.records import no_text, read_metadata, read_text
 from resift.server.rerank_routes import read_texts
 from resift.types import Scores
 from tests.ingest.test_reading import small_pdf
@@ -381,3 +381,8 @@ def test_a_wrong_argument_is_reported_before_a_missing_file(tmp_path):
 )
 def test_a_short_body_under_any_name_is_read_next_to_a_title(record):
     assert "straw" in read_text(record).text
+
+
+def test_missing_text_names_nested_fields():
+    reason = no_text([{"doc": {"body": "x", "size": 3}, "lang": "en"}], ["doc.boody"], "fields=")
+    assert "doc.body, doc.size (int), lang." in reason

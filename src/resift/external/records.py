@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -165,13 +165,18 @@ def text_from(fields: Iterable[str]) -> str:
 
 def no_text(records: Iterable[JsonMapping], keys: Sequence[str] | None, option: str) -> str:
     """Return why these records have no text: what was looked for, what they have, and what to pass."""
-    have: dict[str, None] = {}
-    for record in map(flatten_record, records):
-        for key, value in record.items():
-            have[str(key) if isinstance(value, str) else f"{key} ({type(value).__name__})"] = None
-    shown = ", ".join(have)[:300] or "none"
+    shown = ", ".join(dict.fromkeys(name for record in records for name in _field_names(record)))[:300] or "none"
     looked = f"looked for {', '.join(keys)}" if keys else "no field has a known name or several words"
     return f"{looked}; the fields are: {shown}. Name those to read with {option}."
+
+
+def _field_names(record: JsonMapping, prefix: str = "") -> Iterator[str]:
+    """Yield the names of all fields, nested ones with dots, and the type of those that are not text."""
+    for key, value in record.items():
+        if isinstance(value, Mapping) and value:
+            yield from _field_names(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}" if isinstance(value, str) else f"{prefix}{key} ({type(value).__name__})"
 
 
 def _joined(parts: Sequence[Part]) -> RecordText:
