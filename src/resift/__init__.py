@@ -1,4 +1,4 @@
-"""Resift re-sifts search results: one order, the same every time, with a reason for each place."""
+"""Merge, rerank and explain search results: the same order every time, with a reason for each position."""
 
 from __future__ import annotations
 

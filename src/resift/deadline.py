@@ -15,7 +15,7 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """A point on a monotonic clock. Stages share one, so that time spent early is missing late."""
+    """A point on a monotonic clock. Stages share one, so time spent in one stage is not available to the next."""
 
     at_s: float = math.inf
     clock: Clock = time.monotonic
