@@ -28,7 +28,7 @@ PURPOSE = {
     "server": "`resift serve`",
     "mcp": "`resift mcp`",
     "postgres": "PostgreSQL with pgvector",
-    "sqlalchemy": "tables of any database that SQLAlchemy knows",
+    "sqlalchemy": "tables of any database that SQLAlchemy supports",
     "duckdb": "DuckDB, Parquet and CSV tables",
     "qdrant": "Qdrant",
     "lancedb": "LanceDB",
