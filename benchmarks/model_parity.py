@@ -18,7 +18,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ class Shape:
     modules: str = ""
     flash_names: bool = False
     pairs: int = PAIRS
-    pair_length: int = 512
+    pair_length: int = 128
 
 
 def shapes() -> dict[str, Shape]:
@@ -117,8 +117,9 @@ def shapes() -> dict[str, Shape]:
         "embedder gte-modernbert (cls)": Shape(lambda: modern(768, 22, 1152, None), modules="cls", pair_length=128),
         "ModernBERT, 6 layers, 8,000 tokens": Shape(lambda: modern(768, 6, 1152, "mean"), 8000, pairs=0),
         "XLM-R 8k, 3 layers, 8,000 tokens": Shape(lambda: xlm(1024, 3, 8194), 8000, pairs=0),
-        "bge-reranker-v2-m3": Shape(lambda: xlm(1024, 24, 8194), 512, pair_length=64),
-        "embedder bge-m3 (cls)": Shape(lambda: xlm(1024, 24, 8194, head=False), modules="cls", pair_length=64),
+        "bge-reranker-v2-m3": Shape(lambda: xlm(1024, 24, 8194), 512),
+        "bge-reranker-v2-m3, 8 layers": Shape(lambda: xlm(1024, 8, 8194), 512),
+        "embedder bge-m3, 8 layers (cls)": Shape(lambda: xlm(1024, 8, 8194, head=False), modules="cls"),
     }
 
 
@@ -292,8 +293,8 @@ def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float:
 # --- real weights ---
 
 
-def load_dataset(folder: Path, limit: int) -> Iterator[tuple[str, dict[str, str], dict[str, int]]]:
-    """Yield (query, candidates by id, grades) of a test collection: the 30 best of BM25 of each query."""
+def load_dataset(folder: Path, limit: int, best: int = 30) -> Iterator[tuple[str, dict[str, str], dict[str, int]]]:
+    """Yield (query, candidates by id, grades) of a test collection: the best candidates of BM25 of each query."""
     import resift
 
     documents = {}
@@ -315,7 +316,7 @@ def load_dataset(folder: Path, limit: int) -> Iterator[tuple[str, dict[str, str]
         for query_id in sorted(queries)[:: max(1, len(queries) // limit)][:limit]:
             # A document is in the index as one or more passages.
             ids = dict.fromkeys(hit.id.partition("#")[0] for hit in index.search(queries[query_id], k=60))
-            candidates = {id: documents[id] for id in list(ids)[:30] if id in documents}
+            candidates = {id: documents[id] for id in list(ids)[:best] if id in documents}
             yield queries[query_id], candidates, grades[query_id]
 
 
@@ -327,8 +328,10 @@ def ndcg(ranked: Sequence[str], grades: dict[str, int], k: int = 10) -> float:
     return float(sum(gains) / best) if best else 0.0
 
 
-def compare_precisions(folder: Path, data: Path, limit: int, max_length: int) -> dict[str, Any]:
-    """Return nDCG@10 of both precisions of a real model on the candidates of BM25."""
+def compare_precisions(
+    folder: Path, queries: Iterable[tuple[str, dict[str, str], dict[str, int]]], max_length: int
+) -> dict[str, list[float]]:
+    """Return nDCG@10 of each query and precision of a real model on the candidates of BM25."""
     from resift.models.tokenizer import TextTokenizer
 
     model, kernel = read_model_folder(folder), native_kernel()
@@ -340,7 +343,7 @@ def compare_precisions(folder: Path, data: Path, limit: int, max_length: int) ->
         for precision in ("fp32", "int8")
     }
     totals: dict[str, list[float]] = {"fp32": [], "int8": []}
-    for query, candidates, grades in load_dataset(data, limit):
+    for query, candidates, grades in queries:
         ids = tokenizer.ids(query) or []
         for precision, session in sessions.items():
             if model.description.kind == "cross-encoder":
@@ -358,10 +361,15 @@ def compare_precisions(folder: Path, data: Path, limit: int, max_length: int) ->
                 scored = {id: float(v @ base / np.linalg.norm(v)) for id, v in vectors.items()}
             ranked = sorted(scored, key=lambda id: (-scored[id], id))
             totals[precision].append(ndcg(ranked, grades))
+    return totals
+
+
+def summarize(totals: dict[str, list[float]], candidates: int, max_length: int) -> dict[str, Any]:
+    """Return the means and their difference."""
     means = {precision: round(float(np.mean(values)), 4) for precision, values in totals.items()}
     return {
         "queries": len(totals["fp32"]),
-        "candidates": 30,
+        "candidates": candidates,
         "max_length": max_length,
         **{f"ndcg10_{precision}": value for precision, value in means.items()},
         "difference": round(means["int8"] - means["fp32"], 4),
@@ -375,13 +383,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--weights", nargs="+", metavar="NAME=FOLDER", default=[], help="for real-weights")
     parser.add_argument("--data", nargs="+", type=Path, default=[], help="test collections for real-weights")
     parser.add_argument("--queries", type=int, default=50, help="queries of each test collection")
+    parser.add_argument("--candidates", type=int, default=30, help="candidates of each query")
     parser.add_argument("--max-length", type=int, default=128, help="tokens of each pair or text")
     args = parser.parse_args(argv)
     names = ["TinyBERT-L-2"] if args.quick else args.only or [*shapes(), STATIC]
     if names == ["real-weights"]:
         for entry, data in itertools.product(args.weights, args.data):
             name, _, folder = entry.partition("=")
-            row = compare_precisions(Path(folder), data, args.queries, args.max_length)
+            queries = load_dataset(data, args.queries, args.candidates)
+            totals = compare_precisions(Path(folder), queries, args.max_length)
+            row = summarize(totals, args.candidates, args.max_length)
             real = read_results(args.results).get("real_weights", {})
             report(args, {"real_weights": {**real, f"{name} on {data.name}": row}}, keep=True)
         return 0

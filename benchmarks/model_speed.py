@@ -1,17 +1,19 @@
-"""Milliseconds per pair of the native engine, beside torch and ONNX Runtime, on random models of real shapes.
+"""Milliseconds per pair of the native engine and of torch, ONNX Runtime and OpenVINO, on random models of real shapes.
 
     python -m benchmarks.model_speed --only MiniLM-L-12 ettin-32m     # needs torch and transformers
+    python -m benchmarks.model_speed --seconds 60                     # fewer rounds for slow shapes
 
 Pairs of 100 tokens, n = 20 and 100. The native engine runs one pair per thread; torch runs batches of 20
 with all threads. ONNX Runtime runs if `onnx` and `onnxruntime` are installed: dynamic int8, the better of
-one batch and one pair at a time. The engines take turns, and the fastest of the rounds counts. Besides the
-time on the clock there is the CPU time, which other programs on the machine change less; compare it with
-`--threads 1`.
+one batch and one pair at a time. OpenVINO runs the same graph in fp32 if it is installed. The engines take
+turns, and the fastest of the rounds counts. Besides the time on the clock there is the CPU time, which other
+programs on the machine change less; compare it with `--threads 1`.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -34,36 +36,54 @@ NAMES = ("MiniLM-L-12", "ettin-17m", "ettin-32m", "bge-reranker-base", "ModernBE
 TOKENS, BATCH = 100, 20
 
 
-def onnx_runners(model: Any, batch: np.ndarray, folder: Path, threads: int) -> dict[str, Callable[[], Any]]:
-    """Return runs of one batch and of single rows in ONNX Runtime, dynamic int8."""
-    import onnxruntime
+def export_onnx(model: Any, batch: np.ndarray, path: Path) -> None:
+    """Write the model as an ONNX graph for any number of rows and tokens."""
     import torch
-    from onnxruntime.quantization import QuantType, quantize_dynamic
 
     model.config.return_dict = False
     tokens = torch.tensor(batch)
     torch.onnx.export(
         model,
         (tokens, torch.ones_like(tokens)),
-        str(folder / "model.onnx"),
+        str(path),
         input_names=["input_ids", "attention_mask"],
         output_names=["logits"],
         dynamic_axes={name: {0: "batch", 1: "tokens"} for name in ("input_ids", "attention_mask")},
         dynamo=False,
     )
-    quantize_dynamic(folder / "model.onnx", folder / "int8.onnx", weight_type=QuantType.QInt8)
+
+
+def onnx_runners(graph: Path, batch: np.ndarray, threads: int) -> dict[str, Callable[[], Any]]:
+    """Return runs of one batch and of single rows in ONNX Runtime, dynamic int8."""
+    import onnxruntime
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    quantize_dynamic(graph, graph.with_name("int8.onnx"), weight_type=QuantType.QInt8)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
-    session = onnxruntime.InferenceSession(str(folder / "int8.onnx"), options)
+    session = onnxruntime.InferenceSession(str(graph.with_name("int8.onnx")), options)
 
     def run(rows: np.ndarray) -> None:
         session.run(None, {"input_ids": rows, "attention_mask": np.ones_like(rows)})
 
-    return {"batch": lambda: run(batch), "row": lambda: [run(batch[i : i + 1]) for i in range(len(batch))]}
+    return {
+        "onnxruntime int8 (batch)": lambda: run(batch),
+        "onnxruntime int8 (row)": lambda: [run(batch[i : i + 1]) for i in range(len(batch))],
+    }
 
 
-def measure(name: str, rounds: int, threads: int) -> dict[str, Any]:
-    """Return milliseconds per pair of each engine."""
+def openvino_runner(graph: Path, batch: np.ndarray, threads: int) -> Callable[[], Any]:
+    """Return a run of one batch in OpenVINO, fp32."""
+    import openvino
+
+    options = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
+    compiled = openvino.Core().compile_model(str(graph), "CPU", options)
+    rows = {"input_ids": batch, "attention_mask": np.ones_like(batch)}
+    return lambda: compiled(rows)
+
+
+def runners(name: str, folder: Path, threads: int, pool: ThreadPoolExecutor) -> dict[str, Callable[[], Any]]:
+    """Build a shape and return a run of one batch in each engine."""
     import torch
 
     shape, kernel = shapes()[name], native_kernel()
@@ -71,41 +91,67 @@ def measure(name: str, rounds: int, threads: int) -> dict[str, Any]:
     torch.set_num_threads(threads)
     batch = np.random.default_rng(5).integers(5, WORDS, (BATCH, TOKENS))
     tensor, mask = torch.tensor(batch), torch.ones((BATCH, TOKENS), dtype=torch.long)
+    model = shape.build()
+    save(folder / "model", model, shape)
+    network = read_model_folder(folder / "model").network
+    assert network is not None
+    session = TransformerSession(pack_network(network, kernel, "int8"), kernel)
+    rows = [(row.tolist(), [0] * TOKENS) for row in batch]
+
+    @torch.inference_mode()
+    def run_torch() -> None:
+        model(input_ids=tensor, attention_mask=mask)
+
+    def run_native() -> None:
+        list(pool.map(lambda row: session.run(*row), rows))
+
+    engines: dict[str, Callable[[], Any]] = {"native int8": run_native, "torch fp32": run_torch}
+    if find_spec("onnxruntime") and find_spec("onnx"):
+        graph = folder / "model.onnx"
+        export_onnx(model, batch, graph)
+        engines |= onnx_runners(graph, batch, threads)
+        if find_spec("openvino"):
+            engines["openvino fp32"] = openvino_runner(graph, batch, threads)
+    return engines
+
+
+def measure(name: str, rounds: int, threads: int, seconds: float) -> dict[str, Any]:
+    """Return milliseconds per pair of each engine, and how many times as long as the native engine it takes."""
+    result: dict[str, Any] = {"tokens": TOKENS, "threads": threads}
     with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(threads) as pool:
-        model = shape.build()
-        save(Path(temporary) / "model", model, shape)
-        network = read_model_folder(Path(temporary) / "model").network
-        assert network is not None
-        session = TransformerSession(pack_network(network, kernel, "int8"), kernel)
-        rows = [(row.tolist(), [0] * TOKENS) for row in batch]
-
-        @torch.inference_mode()
-        def run_torch() -> None:
-            model(input_ids=tensor, attention_mask=mask)
-
-        def run_native() -> None:
-            list(pool.map(lambda row: session.run(*row), rows))
-
-        runs: dict[str, Callable[[], Any]] = {"native int8": run_native, "torch fp32": run_torch}
-        if find_spec("onnxruntime") and find_spec("onnx"):
-            for kind, run in onnx_runners(model, batch, Path(temporary), threads).items():
-                runs[f"onnxruntime int8 ({kind})"] = run
-        result: dict[str, Any] = {"tokens": TOKENS, "threads": threads}
-        for pairs in (20, 100):
-            times: dict[str, list[tuple[float, float]]] = {engine: [] for engine in runs}
-            for turn in range(rounds + 1):
-                for engine, run in runs.items():
+        engines = runners(name, Path(temporary), threads, pool)
+        for run in engines.values():  # warms up
+            run()
+        started = time.perf_counter()
+        times: dict[int, dict[str, list[tuple[float, float]]]] = {
+            pairs: {engine: [] for engine in engines} for pairs in (20, 100)
+        }
+        for turn in range(rounds):
+            if turn and (time.perf_counter() - started) * (turn + 1) / turn > seconds:
+                break
+            for pairs, by_engine in times.items():
+                for engine, run in engines.items():
                     clock, cpu = time.perf_counter(), time.process_time()
                     for _ in range(pairs // BATCH):
                         run()
                     spent = (time.perf_counter() - clock, time.process_time() - cpu)
-                    if turn:  # the first turn warms up
-                        times[engine].append((spent[0] * 1000 / pairs, spent[1] * 1000 / pairs))
-            for i, label in enumerate(("ms_per_pair", "cpu_ms_per_pair")):
-                best = {engine: round(min(row[i] for row in rows), 2) for engine, rows in times.items()}
-                ratio = round(best["torch fp32"] / best["native int8"], 2)
-                result.setdefault(f"n={pairs}", {})[label] = {**best, "times_torch": ratio}
+                    by_engine[engine].append((spent[0] * 1000 / pairs, spent[1] * 1000 / pairs))
+            result["rounds"] = turn + 1
+    for pairs, by_engine in times.items():
+        for i, label in enumerate(("ms_per_pair", "cpu_ms_per_pair")):
+            best = {engine: round(min(row[i] for row in rows), 2) for engine, rows in by_engine.items()}
+            result.setdefault(f"n={pairs}", {})[label] = {**best, **ratios(best)}
     return result
+
+
+def ratios(best: dict[str, float]) -> dict[str, float]:
+    """Return the time of each other engine as a multiple of the native engine's."""
+    found = {}
+    for engine in ("torch", "onnxruntime", "openvino"):
+        times = [value for name, value in best.items() if name.startswith(engine)]
+        if times:
+            found[f"times_{engine}"] = round(min(times) / best["native int8"], 2)
+    return found
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -114,15 +160,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", choices=NAMES, default=list(NAMES), help="some shapes")
     parser.add_argument("--threads", type=int, default=usable_cores(), help="threads of every engine")
     parser.add_argument("--rounds", type=int, default=3, help="timed rounds")
+    parser.add_argument("--seconds", type=float, default=600, help="time for the rounds of one shape")
     args = parser.parse_args(argv)
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     for name in ["MiniLM-L-12"] if args.quick else args.only:
         earlier = read_results(args.results).get("shapes", {})
-        row = measure(name, 1 if args.quick else args.rounds, args.threads)
+        row = measure(name, 1 if args.quick else args.rounds, args.threads, args.seconds)
+        for pairs in ("n=20", "n=100"):
+            times = row[pairs]["ms_per_pair"]
+            print(
+                f"{name:24} {pairs:6} " + "  ".join(f"{key} {value}" for key, value in times.items()), file=sys.stderr
+            )
         report(
             args,
             {"kernel": native_kernel().name, "shapes": {**earlier, name: row}},
-            packages=("torch", "transformers", "onnxruntime"),
+            packages=("torch", "transformers", "onnxruntime", "openvino"),
             keep=True,
         )
     return 0

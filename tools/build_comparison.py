@@ -77,9 +77,29 @@ def model_speed(data: Mapping[str, Any]) -> str:
         for pairs in ("n=20", "n=100"):
             times = shape[pairs]["ms_per_pair"]
             onnx = min(time for engine, time in times.items() if engine.startswith("onnxruntime"))
-            cells = [times["native int8"], onnx, times["torch fp32"], times["times_torch"]]
+            native = times["native int8"]
+            cells = [native, onnx, times.get("openvino fp32"), times["torch fp32"], onnx / native, times["times_torch"]]
             rows.append([name, pairs, *map(_number, cells)])
-    return _markdown(["shape", "pairs", "resift", "onnxruntime int8", "torch fp32", "× torch"], rows)
+    names = ["resift", "onnxruntime int8", "openvino fp32", "torch fp32", "× onnxruntime", "× torch"]
+    return _markdown(["shape", "pairs", *names], rows)
+
+
+def model_parity(data: Mapping[str, Any]) -> str:
+    """Return the differences of each shape from transformers."""
+    rows = []
+    for name, row in sorted(data["shapes"].items(), key=lambda item: (item[0].startswith("embedder"), item[0].lower())):
+        difference = f"{row['fp32_difference']:.1e}"
+        rows.append([name, f"{row['lengths'][1]:,}", difference, _number(row.get("int8_tau"), 3)])
+    return _markdown(["shape", "tokens up to", "fp32 difference", "int8 τ"], rows)
+
+
+def model_precision(data: Mapping[str, Any]) -> str:
+    """Return nDCG@10 of both precisions on real weights."""
+    rows = [
+        [name, str(row["queries"]), *(_number(row[key], 4) for key in ("ndcg10_fp32", "ndcg10_int8", "difference"))]
+        for name, row in data["real_weights"].items()
+    ]
+    return _markdown(["model and collection", "queries", "fp32", "int8", "difference"], rows)
 
 
 def cold_start(data: Mapping[str, Any]) -> str:
@@ -176,6 +196,8 @@ TABLES: dict[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
     "cold_start": ("cross_encoder", cold_start),
     "context": ("context", context),
     "cross_encoder": ("cross_encoder", cross_encoder),
+    "model_parity": ("model_parity", model_parity),
+    "model_precision": ("model_parity", model_precision),
     "model_speed": ("model_speed", model_speed),
     "fusion": ("fusion", fusion),
     "installation": ("cold_start", installation),

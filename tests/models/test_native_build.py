@@ -17,11 +17,14 @@ from tools.wheels import zig
 
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 PROGRAM = Path(__file__).parent / "kernel_check.c"
+TRANSFORMER_PROGRAM = Path(__file__).parent / "transformer_check.c"
 STORE_PROGRAM = Path(__file__).parent / "memory_check.c"
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1")
 KERNELS = ("portable", "avx2", "avx512", "neon", "i8mm")
-ARM_LENGTHS = 50  # some more than the 48 rows that attention takes at a time
+LENGTHS = {PROGRAM: 200, TRANSFORMER_PROGRAM: 135}
+# Some more than the 48 rows that attention takes at a time; for a transformer also more than a window.
+ARM_LENGTHS = {PROGRAM: 50, TRANSFORMER_PROGRAM: 62}
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C compiler")
 
@@ -47,17 +50,20 @@ def answer(command: tuple[str, ...], kernel: str, count: int) -> str:
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory):
-    return linked(tmp_path_factory.mktemp("plain"), [str(COMPILER)], platform.machine(), *WARNINGS)[0]
+def programs(tmp_path_factory):
+    """The programs that run a whole pass, by the name of their file."""
+    both = (PROGRAM, TRANSFORMER_PROGRAM)
+    folder = tmp_path_factory.mktemp("plain")
+    return dict(zip(both, linked(folder, [str(COMPILER)], platform.machine(), *WARNINGS, programs=both), strict=True))
 
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory):
-    """Both checking programs under AddressSanitizer and UBSan, by the name of their file."""
-    folder, both = tmp_path_factory.mktemp("watched"), (PROGRAM, STORE_PROGRAM)
+    """All checking programs under AddressSanitizer and UBSan, by the name of their file."""
+    folder, all_programs = tmp_path_factory.mktemp("watched"), (PROGRAM, TRANSFORMER_PROGRAM, STORE_PROGRAM)
     try:
-        made = linked(folder, [str(COMPILER)], platform.machine(), *SANITIZERS, programs=both)
-        return dict(zip(both, made, strict=True))
+        made = linked(folder, [str(COMPILER)], platform.machine(), *SANITIZERS, programs=all_programs)
+        return dict(zip(all_programs, made, strict=True))
     except CompileError as exc:
         if "asan" in str(exc) or "sanitize" in str(exc):
             pytest.skip("this compiler has no sanitizers")
@@ -65,7 +71,7 @@ def watched(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def arm_program(tmp_path_factory):
+def arm_programs(tmp_path_factory):
     """The ARM kernels, cross-compiled and linked statically, under an emulator."""
     emulator = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
     if emulator is None:
@@ -73,31 +79,37 @@ def arm_program(tmp_path_factory):
     if importlib.util.find_spec("ziglang") is None:
         pytest.skip("no cross compiler: pip install ziglang")
     folder = tmp_path_factory.mktemp("arm")
-    program = linked(folder, zig("aarch64-linux-musl"), "aarch64", "-static", "-O1")[0]
-    return (emulator, "-cpu", "max", str(program))
+    both = (PROGRAM, TRANSFORMER_PROGRAM)
+    made = linked(folder, zig("aarch64-linux-musl"), "aarch64", "-static", "-O1", programs=both)
+    return {source: (emulator, "-cpu", "max", str(program)) for source, program in zip(both, made, strict=True)}
 
 
 @needs_compiler
 @pytest.mark.hardening
+@pytest.mark.parametrize("source", [PROGRAM, TRANSFORMER_PROGRAM], ids=lambda path: path.stem)
 @pytest.mark.parametrize("kernel", ["neon", "i8mm", "portable"])
-def test_arm_kernels_return_the_oracles_bits(program, arm_program, kernel):
-    assert answer(arm_program, kernel, ARM_LENGTHS) == answer((str(program),), "portable", ARM_LENGTHS)
+def test_arm_kernels_return_the_oracles_bits(programs, arm_programs, kernel, source):
+    oracle = answer((str(programs[source]),), "portable", ARM_LENGTHS[source])
+    assert answer(arm_programs[source], kernel, ARM_LENGTHS[source]) == oracle
 
 
 @needs_compiler
+@pytest.mark.parametrize("source", [PROGRAM, TRANSFORMER_PROGRAM], ids=lambda path: path.stem)
 @pytest.mark.parametrize("kernel", KERNELS[1:])
-def test_each_kernel_returns_the_oracles_bits(program, kernel):
-    """Random weights, every length to 70 and some to 200, both layer norms, states and classes."""
-    assert answer((str(program),), kernel, 200) == answer((str(program),), "portable", 200)
+def test_each_kernel_returns_the_oracles_bits(programs, kernel, source):
+    """Random weights, many lengths, norms before and after each block, states and classes."""
+    program = (str(programs[source]),)
+    assert answer(program, kernel, LENGTHS[source]) == answer(program, "portable", LENGTHS[source])
 
 
 @needs_compiler
 @pytest.mark.hardening
+@pytest.mark.parametrize("source", [PROGRAM, TRANSFORMER_PROGRAM], ids=lambda path: path.stem)
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_every_length_stays_within_its_memory(watched, kernel, monkeypatch):
+def test_every_length_stays_within_its_memory(watched, kernel, source, monkeypatch):
     """Buffers of exactly the size that was asked for, under AddressSanitizer and UBSan."""
     monkeypatch.setenv("ASAN_OPTIONS", "detect_leaks=0")
-    assert answer((str(watched[PROGRAM]),), kernel, 80 if kernel == "portable" else 200)
+    assert answer((str(watched[source]),), kernel, 80 if kernel == "portable" else LENGTHS[source])
 
 
 @needs_compiler
