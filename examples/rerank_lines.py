@@ -1,4 +1,4 @@
-"""Rerank the lines of a file: python rerank_lines.py "a question" lines.txt."""
+"""Rerank the lines of a file: python rerank_lines.py "a query" lines.txt."""
 
 import sys
 from pathlib import Path
@@ -13,12 +13,12 @@ SAMPLE = [
 ]
 
 
-def main(words: list[str]) -> None:
-    question = words[0] if words else "what do I do when my badge is gone?"
-    lines = Path(words[1]).read_text(encoding="utf-8").splitlines() if len(words) > 1 else SAMPLE
-    ranking = resift.rerank(question, [line for line in lines if line.strip()], k=3, deadline_s=10.0)
-    for place, hit in enumerate(ranking, start=1):
-        print(f"{place}. {hit.score:+6.2f}  {hit.text}")
+def main(arguments: list[str]) -> None:
+    query = arguments[0] if arguments else "what do I do when my badge is gone?"
+    lines = Path(arguments[1]).read_text(encoding="utf-8").splitlines() if len(arguments) > 1 else SAMPLE
+    ranking = resift.rerank(query, [line for line in lines if line.strip()], k=3, deadline_s=10.0)
+    for rank, hit in enumerate(ranking, start=1):
+        print(f"{rank}. {hit.score:+6.2f}  {hit.text}")
     if ranking.degraded:
         print("degraded:", ranking.reason)
 

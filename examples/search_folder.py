@@ -1,13 +1,9 @@
-"""Index a folder and search it: python search_folder.py "a question" folder/. By default a small sample."""
+"""Index a folder and search it: python search_folder.py "a query" folder/. By default, it uses a small sample."""
 
-import asyncio
 import sys
 from pathlib import Path
 
-from resift import Pipeline
-from resift.ingest.indexing import index_paths
-from resift.models.embedder import Embedder
-from resift.stores import SQLiteStore
+import resift
 
 SAMPLE = {
     "loans.md": "# Loans\n\nBooks are due in four weeks.\n\n## Late\n\nEach day late costs twenty cents.\n",
@@ -16,7 +12,7 @@ SAMPLE = {
 }
 
 
-def sample() -> Path:
+def write_sample() -> Path:
     folder = Path("library")
     folder.mkdir(exist_ok=True)
     for name, text in SAMPLE.items():
@@ -24,22 +20,19 @@ def sample() -> Path:
     return folder
 
 
-async def main(words: list[str]) -> None:
-    question = words[0] if words else "what does a late book cost?"
-    folder = Path(words[1]) if len(words) > 1 else sample()
-    store = SQLiteStore(f"{folder.name}.db", name="docs", embedder=Embedder(), create=True)
-    try:
-        report = await index_paths(store, [folder])
-        print(f"{report.documents} chunks in {folder.name}.db")
-        ranking = await Pipeline.default(store).search(question, k=3, deadline_s=10.0)
+def main(arguments: list[str]) -> None:
+    query = arguments[0] if arguments else "what does a late book cost?"
+    folder = Path(arguments[1]) if len(arguments) > 1 else write_sample()
+    with resift.Index(f"{folder.name}.db") as index:
+        index.add_files(folder)
+        print(f"{len(index)} chunks in {folder.name}.db")
+        ranking = index.search(query, k=3, deadline_s=10.0)
         for hit in ranking:
             print(f"{hit.score:+6.2f}  {hit.metadata['path']}: {hit.text.splitlines()[-1]}")
         print(ranking.why(ranking[0].id))
-        ranking.explain(query=question).save("why.html")
-        print("why.html shows how each hit got its place")
-    finally:
-        await store.close()
+        ranking.explain(query=query).save("why.html")
+        print("why.html shows how each hit got its position")
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1:]))
+    main(sys.argv[1:])
