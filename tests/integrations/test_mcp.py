@@ -182,6 +182,7 @@ def test_the_server_offers_the_tools_over_http(index, tmp_path):
             Client(streamable_http_client(f"{address}{path}", http_client=http)) as client,
         ):
             answer = await client.call_tool("search", {"query": "late returns", "k": 1})
+            await client.call_tool("fetch", {"id": "hush\nhush"})
             return answer.structured_content
 
     server = real("--mcp", "--store", str(tmp_path / "n.db"), "--api-key-file", str(keys), "--embedder", "none")
@@ -191,6 +192,10 @@ def test_the_server_offers_the_tools_over_http(index, tmp_path):
             assert server.post(path, {}).status == 401
     finally:
         assert server.stop() == 0
+    # One line per request: the SDK would write ids and tracebacks between them.
+    unknown = [line for line in server.lines if not line.startswith(("{", "ready", "draining", "Resift", " "))]
+    assert not unknown
+    assert not any("hush" in line for line in server.lines)
 
 
 def test_without_keys_only_local_host_names_are_accepted(index, tmp_path):

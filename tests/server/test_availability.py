@@ -326,16 +326,41 @@ def test_a_full_disk_loses_no_confirmed_session(tmp_path):
 def test_an_id_cannot_forge_a_row_of_the_judgements(tmp_path):
     """Tabs and line breaks in ids are escaped in the BEIR folder, which others cannot read."""
     id = "evil\t3\nq1\tforged"
-    log = RatingsLog(tmp_path / "judged")
+    (tmp_path / "open").mkdir(mode=0o755)
+    for folder in (tmp_path / "judged", tmp_path / "open"):
+        forge_row(folder, id)
+    assert (tmp_path / "judged").stat().st_mode & 0o077 == 0
+    files = [file for file in (tmp_path / "open").rglob("*") if file.is_file() and file.name != ".lock"]
+    assert len(files) == 4
+    assert not any(file.stat().st_mode & 0o077 for file in files)
+
+
+def forge_row(folder, id):
+    log = RatingsLog(folder)
     log.add_session(
         RatingSession(
             id="s", query="q", settings={}, lists={"a": [id], "b": [id]}, shown=[(id, "a")], documents={id: "text"}
         )
     )
     log.add_rating("s", id, 1)
-    rows = (tmp_path / "judged" / "qrels" / "test.tsv").read_text(encoding="utf-8").splitlines()
+    rows = (folder / "qrels" / "test.tsv").read_text(encoding="utf-8").splitlines()
     assert len(rows) == 2
-    assert (tmp_path / "judged").stat().st_mode & 0o077 == 0
+
+
+def test_settings_with_preferences_for_fields_can_be_judged(tmp_path):
+    """Recency and boosts are saved with the session, and the score names them."""
+    options = ServerOptions(embedder=None, key_env=None, access_log=False, judgements=tmp_path / "judged")
+    settings = {"a": {"recency": {"field": "day"}, "boosts": [{"field": "views"}]}, "b": {"reranker": "none"}}
+    body = {"query": "red fox", "documents": ["a red fox", "a whale"], "settings": settings}
+    with TestClient(serve_app(options, scorer=OverlapScorer())) as client:
+        while client.get("/readyz").status_code != 200:
+            pass
+        session = client.post("/v1/judge/sessions", json=body).json()
+        rating = {"session": session["session"], "id": session["hits"][0]["id"], "grade": 3}
+        assert client.post("/v1/judge/ratings", json=rating).json() == {"ratings": 1}
+        judged = client.get("/v1/judge/score").json()["settings"]
+    assert judged["a"]["recency"]["field"] == "day"
+    assert judged["b"] == {"reranker": "none"}
 
 
 def test_settings_do_not_pile_up(tmp_path):
@@ -401,9 +426,10 @@ def test_a_signal_before_the_server_is_ready_is_a_clean_end(delay_s):
 
 @pytest.mark.real_model
 @pytest.mark.hardening
-def test_workers_end_with_their_supervisor():
-    """A killed supervisor leaves no process behind that keeps the port."""
-    server = real("--workers", "2", "--any-model", "--embedder", "none")
+def test_workers_end_with_their_supervisor(tmp_path):
+    """A killed supervisor leaves neither a process that keeps the port nor the files of the metrics."""
+    server = real("--workers", "2", "--any-model", "--embedder", "none", env={"TMPDIR": str(tmp_path)})
+    assert list(tmp_path.glob("resift-metrics-*"))
     server.process.kill()
     server.process.wait(10)
     end = time.monotonic() + 30
@@ -415,6 +441,9 @@ def test_workers_end_with_their_supervisor():
         time.sleep(0.2)
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", server.port), timeout=2)
+    while list(tmp_path.glob("resift-metrics-*")) and time.monotonic() < end:
+        time.sleep(0.2)
+    assert not list(tmp_path.glob("resift-metrics-*"))
 
 
 def test_modules_and_models_are_left_out_of_garbage_collection():

@@ -113,10 +113,11 @@ def test_an_alias_is_a_name(tmp_path):
 def test_the_log_has_no_texts(stub):
     """One JSON line per request: id, route, status, time, counts; never a query or a document."""
     body = {"query": "hush secret", "documents": ["hush secret document"]}
-    stub.post("/v2/rerank?key=hush", body, x_request_id="my-id-1")
+    stub.post("/v2/rerank?key=hush", body, x_request_id="my-id-1", x_forwarded_for="hush " * 100)
     stub.until(lambda server: any("my-id-1" in line for line in server.lines), seconds=10)
     line = json.loads(next(line for line in stub.lines if "my-id-1" in line))
     assert line["route"] == "/v2/rerank"
+    assert line["client"] == "127.0.0.1"  # not a header that anybody can send
     assert (line["status"], line["documents"], line["dialect"]) == (200, 1, "cohere-v2")
     assert not any("hush" in line for line in stub.lines)
 

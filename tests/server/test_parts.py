@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from resift.errors import ConfigError
 from resift.server.admission import Admission, count_pairs
-from resift.server.judge_routes import running_score, sum_grades, team_draft
+from resift.server.judge_routes import running_score, team_draft
 from resift.server.keys import Keys, key_from_header
 from resift.server.ratings import LOG_FILE, RatingSession, RatingsLog
 from resift.server.request_errors import RequestFailed
@@ -298,11 +298,6 @@ def test_team_draft_is_fair(first, second, k, seed):
     if set(first) == set(second):
         teams = Counter(team for _, team in shown)
         assert abs(teams["a"] - teams["b"]) <= 1
-
-
-def test_sum_grades():
-    """Grades go to the team that picked."""
-    assert sum_grades([("x", "a"), ("y", "b"), ("z", "a")], {"x": 3, "y": 1}) == {"a": 3, "b": 1}
 
 
 def session(number: int, query: str) -> RatingSession:

@@ -21,16 +21,16 @@ O_BINARY, O_NOFOLLOW, O_NONBLOCK = (getattr(os, flag, 0) for flag in ("O_BINARY"
 """Flags of `os.open` that some systems lack; 0 there."""
 
 
-def atomic_write(path: str | os.PathLike[str], text: str) -> Path:
+def atomic_write(path: str | os.PathLike[str], text: str, *, mode: int = 0o666) -> Path:
     """Replace the file by this text, completely or not at all."""
     target = Path(path)
-    with atomic_file(target) as file:
+    with atomic_file(target, mode=mode) as file:
         file.write(text.encode())
     return target
 
 
 @contextlib.contextmanager
-def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def atomic_file(path: str | os.PathLike[str], *, mode: int = 0o666) -> Iterator[BinaryIO]:
     """Open a temporary file that replaces `path` when the block succeeds and is deleted when it fails.
 
     The data is flushed to disk before the rename, so neither a full disk nor a power cut leaves half a file.
@@ -40,7 +40,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     try:
         # A pipe or /dev/null must not be replaced by a file, and opening a folder gives the right error.
         in_place = target.exists() and not target.is_file()
-        with target.open("wb") if in_place else _replace_file(target) as file:
+        with target.open("wb") if in_place else _replace_file(target, mode) as file:
             yield file
     except OSError as exc:
         if isinstance(exc, FileWriteError):  # another file that was written inside the block
@@ -50,12 +50,12 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 @contextlib.contextmanager
-def _replace_file(target: Path) -> Iterator[BinaryIO]:
+def _replace_file(target: Path, mode: int) -> Iterator[BinaryIO]:
     # An unpredictable name and O_EXCL: a link planted there is not followed.
     part = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | O_NOFOLLOW | O_BINARY
     try:
-        with os.fdopen(os.open(part, flags, 0o666), "wb") as file:
+        with os.fdopen(os.open(part, flags, mode), "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from resift.explain.reasons import deciding_parts, format_score, ordinal, why_all
+from resift.text.snippets import snippet
 from resift.types import Hit, Ranking, StageKind, StageRecord, Trace
 
 
@@ -267,6 +268,16 @@ def hit_body(hit: Hit) -> str:
         if head and hit.text.startswith(head) and hit.text[len(head) :].strip():
             return hit.text[len(head) :].lstrip()
     return hit.text
+
+
+def snippet_parts(text: str, query: str, *, length: int) -> list[tuple[str, bool]]:
+    """Return the best part of a text for a query in pieces, each with whether it matches."""
+    best = snippet(text, query, length=length)
+    parts, done = [], 0
+    for start, end in best.matches:
+        parts += [(best.text[done:start], False), (best.text[start:end], True)]
+        done = end
+    return [part for part in (*parts, (best.text[done:], False)) if part[0]]
 
 
 MAX_FALLEN = 3

@@ -23,10 +23,11 @@ from resift.explain.flow import (
     hit_location,
     hit_title,
     make_layout,
+    snippet_parts,
 )
 from resift.explain.reasons import format_score
 from resift.explain.svg import FLOW_STYLE, NARROW, PAGE_COLORS, WIDE, asset, html, html_page, join_markup, picture
-from resift.text.snippets import clip, snippet
+from resift.text.snippets import clip
 
 MAX_CUT = 200
 """Maximum number of rows in the table of hits that were left out."""
@@ -139,12 +140,8 @@ def _details(line: HitLine, flow: Flow, scale: Mapping[str, float]) -> Markup:
 
 def _snippet(text: str, query: str) -> Markup:
     """Return the part of a text that closed cards show, with the query words highlighted."""
-    best = snippet(text, query, length=SNIPPET_CHARS)
-    parts, done = [], 0
-    for start, end in best.matches:
-        parts += [best.text[done:start], html("<mark>{}</mark>", best.text[start:end])]
-        done = end
-    return join_markup([*parts, best.text[done:]])
+    parts = snippet_parts(text, query, length=SNIPPET_CHARS)
+    return join_markup(html("<mark>{}</mark>", part) if matches else part for part, matches in parts)
 
 
 def _rows(column: FlowColumn, place: FlowPosition, scale: Mapping[str, float]) -> list[Markup]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from resift.errors import InputError, redact
+from resift.external.records import ID_KEYS
 from resift.external.systems import clean_row, find_reader
 from resift.types import JsonMapping, JsonObject, JsonValue
 
@@ -34,8 +35,7 @@ PATHS = (
 )
 # The same for objects. The name of the list is specific enough to recognize the system by it.
 ATTRIBUTES = ("points", "matches", "objects", "source_nodes", "nodes")
-_RECORD_KEYS = frozenset({"id", "_id", "doc_id", "text", "title", "body", "content", "_source"})
-_ID_KEYS = ("id", "_id", "doc_id")
+_RECORD_KEYS = frozenset({*ID_KEYS, "text", "title", "body", "content", "_source"})
 CHROMA_COLUMNS = {"documents": "text", "metadatas": "metadata", "distances": "distance", "uris": "uri"}
 
 
@@ -107,7 +107,7 @@ def table_rows(table: Table) -> list[JsonObject]:
         if not frame.columns.is_unique:
             raise InputError(f"Two columns of the {kind} have the same name; rename one.")
         columns = {name: frame[name].tolist() for name in frame.columns}  # several times as fast as to_dict
-        if not any(name in _ID_KEYS for name in columns) and _has_labels(frame.index):
+        if not any(name in ID_KEYS for name in columns) and _has_labels(frame.index):
             columns["id"] = frame.index.tolist()
         rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
     else:

@@ -33,14 +33,6 @@ class DictReader(NamedTuple):
     read: Callable[[JsonMapping], JsonObject]
 
 
-class ObjectReader(NamedTuple):
-    """An object with all of these attributes."""
-
-    system: str
-    attributes: tuple[str, ...]
-    read: Callable[[Any], JsonObject]
-
-
 def _record(
     fields: object, id: object = None, score: object = None, metadata: object = None, **extra: object
 ) -> JsonObject:
@@ -64,6 +56,10 @@ def _ranked_record(fields: object, id: object, score: object) -> JsonObject:
     return _record(fields, id, **{DISTANCE: score})
 
 
+def _similarity(score: JsonValue, distance: JsonValue) -> JsonValue:
+    return -distance if score is None and distance is not None else score
+
+
 def _read_elasticsearch(hit: JsonMapping) -> JsonObject:
     record = _record(hit.get("_source"), hit.get("_id"), hit.get("_score"))
     # The fields option returns a list per field; highlights are a substitute if no source was requested.
@@ -77,30 +73,20 @@ def _read_elasticsearch(hit: JsonMapping) -> JsonObject:
 
 def _read_weaviate_graphql(hit: JsonMapping) -> JsonObject:
     extra = hit["_additional"]
-    score = extra.get("score", extra.get("certainty"))
-    if score is None and extra.get("distance") is not None:
-        score = -extra["distance"]
+    score = _similarity(extra.get("score", extra.get("certainty")), extra.get("distance"))
     own = {key: value for key, value in hit.items() if key != "_additional"}
     return _record(own, extra.get("id"), _number(score))
 
 
 def _read_typesense(hit: JsonMapping) -> JsonObject:
-    document, distance = hit["document"], hit.get("vector_distance")
-    fusion = hit.get("hybrid_search_info") or {}
-    score = fusion.get("rank_fusion_score", hit.get("text_match"))
-    if score is None and distance is not None:
-        score = -distance
+    document, fusion = hit["document"], hit.get("hybrid_search_info") or {}
+    score = _similarity(fusion.get("rank_fusion_score", hit.get("text_match")), hit.get("vector_distance"))
     return _record(document, document.get("id"), score)
 
 
 def _read_meilisearch(hit: JsonMapping) -> JsonObject:
     own = {key: value for key, value in hit.items() if not key.startswith(("_ranking", "_formatted", "_match"))}
     return _record(own, hit.get("id"), hit.get("_rankingScore"))
-
-
-def _read_algolia(hit: JsonMapping) -> JsonObject:
-    own = {key: value for key, value in hit.items() if not key.startswith("_") and key != "objectID"}
-    return _record(own, hit["objectID"], hit.get("score"))
 
 
 def _read_azure(hit: JsonMapping) -> JsonObject:
@@ -112,9 +98,7 @@ def _read_azure(hit: JsonMapping) -> JsonObject:
 def _read_lancedb(row: JsonMapping) -> JsonObject:
     own = {key: value for key, value in row.items() if key not in _LANCEDB_KEYS}
     score = next((row[key] for key in ("_relevance_score", "_score") if row.get(key) is not None), None)
-    if score is None and row.get("_distance") is not None:
-        score = -row["_distance"]
-    return _record(own, None, score)
+    return _record(own, None, _similarity(score, row.get("_distance")))
 
 
 def _read_openai(hit: JsonMapping) -> JsonObject:
@@ -130,11 +114,6 @@ def _read_node_dict(hit: JsonMapping) -> JsonObject:
     return _record({}, id, hit.get("score"), node.get("metadata"), text=node.get("text") or "")
 
 
-def _read_milvus(hit: JsonMapping) -> JsonObject:
-    entity = hit["entity"]
-    return _ranked_record(entity, hit.get("id", entity.get("id")), hit.get("distance"))
-
-
 _LANCEDB_KEYS = frozenset({"_distance", "_score", "_relevance_score", "_rowid"})
 
 # The first that fits is used.
@@ -148,7 +127,8 @@ DICT_READERS = (
         hit["fields"], hit.get("id"), hit["relevance"])),
     DictReader("Qdrant", frozenset({"id"}), "payload", lambda hit: _ranked_record(
         hit["payload"], hit["id"], hit.get("score"))),
-    DictReader("Milvus", frozenset({"distance"}), "entity", _read_milvus),
+    DictReader("Milvus", frozenset({"distance"}), "entity", lambda hit: _ranked_record(
+        hit["entity"], hit.get("id", hit["entity"].get("id")), hit.get("distance"))),
     DictReader("Typesense", frozenset(
         {"text_match", "text_match_info", "highlights", "highlight", "vector_distance"}
     ), "document", _read_typesense),
@@ -159,7 +139,9 @@ DICT_READERS = (
     DictReader("Pinecone", frozenset({"values", "sparse_values", "sparseValues"}), "metadata", lambda hit:
         _ranked_record(hit["metadata"], hit.get("id"), hit.get("score"))),
     DictReader("OpenAI", frozenset({"file_id"}), "", _read_openai),
-    DictReader("Algolia", frozenset({"objectID"}), "", _read_algolia),
+    DictReader("Algolia", frozenset({"objectID"}), "", lambda hit: _record(
+        {key: value for key, value in hit.items() if not key.startswith("_") and key != "objectID"},
+        hit["objectID"], hit.get("score"))),
     DictReader("Azure AI Search", frozenset({"@search.score"}), "", _read_azure),
     DictReader("LanceDB", frozenset({"_distance", "_relevance_score", "_rowid"}), "", _read_lancedb),
     DictReader("Meilisearch", frozenset({"_rankingScore", "_formatted"}), "", _read_meilisearch),
@@ -194,22 +176,12 @@ def flatten_record(record: JsonMapping) -> JsonMapping:
 
 
 def _read_weaviate(item: Any) -> JsonObject:
-    found = item.metadata
-    score = getattr(found, "score", None)
-    score = getattr(found, "certainty", None) if score is None else score
-    distance = getattr(found, "distance", None)
-    if score is None and distance is not None:
-        score = -distance
-    return _record(item.properties, item.uuid, score)
+    score, certainty, distance = (getattr(item.metadata, name, None) for name in ("score", "certainty", "distance"))
+    return _record(item.properties, item.uuid, _similarity(certainty if score is None else score, distance))
 
 
 def _read_node(item: Any, score: object = None) -> JsonObject:
     return _record({}, item.node_id, score, item.metadata, text=item.get_content())
-
-
-def _read_search_object(item: Any) -> JsonObject:
-    """Read a hit of elasticsearch-dsl, whose fields are attributes and whose id is in `meta`."""
-    return _record(item.to_dict(), getattr(item.meta, "id", None), getattr(item.meta, "score", None))
 
 
 def _read_milvus_object(item: Any) -> JsonObject:
@@ -261,30 +233,31 @@ def _plain_cell(cell: object) -> JsonValue:
     return float(cell) if isinstance(cell, Decimal) else str(cell)
 
 
-OBJECT_READERS = (
-    ObjectReader("LangChain", ("page_content", "metadata"), lambda item: _record(
-        {}, getattr(item, "id", None), None, item.metadata, text=item.page_content)),
-    ObjectReader("LlamaIndex", ("node", "score"), lambda item: _read_node(item.node, item.score)),
-    ObjectReader("LlamaIndex", ("node_id", "get_content"), _read_node),
-    ObjectReader("Haystack", ("content", "meta", "id"), lambda item: _record(
-        {}, item.id, item.score, item.meta, text=item.content or "")),
-    ObjectReader("Qdrant", ("id", "payload"), lambda item: _ranked_record(
-        item.payload, item.id, getattr(item, "score", None))),
-    ObjectReader("Weaviate", ("uuid", "properties"), _read_weaviate),
-    ObjectReader("Milvus", ("id", "distance", "entity"), _read_milvus_object),
-    ObjectReader("OpenAI", ("file_id", "content"), _read_openai_object),
-    ObjectReader("Pinecone", ("id", "score", "metadata"), lambda item: _ranked_record(
-        item.metadata, item.id, item.score)),
-    ObjectReader("Elasticsearch", ("meta", "to_dict"), _read_search_object),
-    # Rows with names: SQLAlchemy, named tuples, sqlite3.Row and other rows of databases.
-    ObjectReader("SQLAlchemy", ("_mapping",), lambda row: _read_row(row._mapping)),
-    ObjectReader("named tuple", ("_asdict",), lambda row: _read_row(row._asdict())),
-    ObjectReader("row", ("keys", "__getitem__"), lambda row: _read_row(
-        {key: row[key] for key in row.keys()})),  # noqa: SIM118 - iterating gives values
-    ObjectReader("dataclass", ("__dataclass_fields__",), lambda item: _read_row(
-        {field.name: getattr(item, field.name) for field in fields(item)})),
-    ObjectReader("pydantic", ("model_fields", "model_dump"), lambda item: _read_row(item.model_dump())),
-)  # fmt: skip
+# By the attributes that an object must have; the first entry that fits is used.
+OBJECT_READERS: Mapping[tuple[str, ...], Callable[[Any], JsonObject]] = {
+    # LangChain, LlamaIndex (with a score, and without), Haystack
+    ("page_content", "metadata"): lambda item: _record(
+        {}, getattr(item, "id", None), None, item.metadata, text=item.page_content),
+    ("node", "score"): lambda item: _read_node(item.node, item.score),
+    ("node_id", "get_content"): _read_node,
+    ("content", "meta", "id"): lambda item: _record({}, item.id, item.score, item.meta, text=item.content or ""),
+    # Qdrant, Weaviate, Milvus, OpenAI, Pinecone, elasticsearch-dsl (its fields are attributes)
+    ("id", "payload"): lambda item: _ranked_record(item.payload, item.id, getattr(item, "score", None)),
+    ("uuid", "properties"): _read_weaviate,
+    ("id", "distance", "entity"): _read_milvus_object,
+    ("file_id", "content"): _read_openai_object,
+    ("id", "score", "metadata"): lambda item: _ranked_record(item.metadata, item.id, item.score),
+    ("meta", "to_dict"): lambda item: _record(
+        item.to_dict(), getattr(item.meta, "id", None), getattr(item.meta, "score", None)),
+    # Rows with names: SQLAlchemy, named tuples, sqlite3.Row and other rows of databases, dataclasses, pydantic
+    ("_mapping",): lambda row: _read_row(row._mapping),
+    ("_asdict",): lambda row: _read_row(row._asdict()),
+    ("keys", "__getitem__"): lambda row: _read_row(
+        {key: row[key] for key in row.keys()}),  # noqa: SIM118 - iterating gives values
+    ("__dataclass_fields__",): lambda item: _read_row(
+        {field.name: getattr(item, field.name) for field in fields(item)}),
+    ("model_fields", "model_dump"): lambda item: _read_row(item.model_dump()),
+}  # fmt: skip
 
 
 def find_reader(item: object) -> Callable[[Any], JsonObject] | None:
@@ -296,10 +269,8 @@ def find_reader(item: object) -> Callable[[Any], JsonObject] | None:
         if inner is None or _number(item[1]) is None:
             return None
         return lambda pair, read=inner: {**read(pair[0]), DISTANCE: pair[1]}  # type: ignore[misc]
-    for reader in OBJECT_READERS:
-        if all(hasattr(item, name) for name in reader.attributes):
-            return reader.read
-    return None
+    fitting = (names for names in OBJECT_READERS if all(hasattr(item, name) for name in names))
+    return next((OBJECT_READERS[names] for names in fitting), None)
 
 
 def orient_scores(scores: Sequence[object]) -> list[float | None]:
@@ -312,7 +283,7 @@ def orient_scores(scores: Sequence[object]) -> list[float | None]:
 
 
 def _number(value: object) -> float | None:
-    """Return a number, also one in a string as in GraphQL, or a numpy scalar."""
+    """Return a number, which may be in a string (GraphQL) or a numpy scalar."""
     if value is None or isinstance(value, bool):
         return None
     try:

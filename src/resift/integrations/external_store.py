@@ -67,7 +67,7 @@ class ExternalStore:
         limit = k if where is None else k * _FILTER_OVERFETCH
         while True:
             documents = await self._fetch_safely(query, limit)
-            passing = [one for one in documents if where is None or matches(one.metadata, where)]
+            passing = [found for found in documents if where is None or matches(found.metadata, where)]
             complete = len(passing) >= k or len(documents) < limit
             if complete or limit >= _MAX_FETCH:
                 return SearchHits(self._make_hits(passing, k), approximate=not complete)
@@ -146,7 +146,7 @@ def make_fusion_pipeline(
     `weights` are for RRF, one per retriever. A custom `fuse` has its own weights.
     """
     if not isinstance(retrievers, Mapping):
-        retrievers = {f"{type(one).__name__}-{number}": one for number, one in enumerate(retrievers, start=1)}
+        retrievers = {f"{type(each).__name__}-{number}": each for number, each in enumerate(retrievers, start=1)}
     if weights is not None:
         if fuse is not None:
             raise InputError("Both fuse and weights were given; give the weights to the reranker in fuse.")

@@ -9,7 +9,7 @@ import inspect
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Protocol, Self, TypedDict, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 from resift.errors import InputError, require
 
@@ -54,16 +54,8 @@ __path__: list[str] = []  # pipelines saved by 0.2 name modules such as resift.i
 Filters = JsonMapping
 
 
-class Documents(TypedDict):
-    """The output of a ranker, a retriever or a joiner."""
-
-    documents: list[Document]
-
-
-class Embedding(TypedDict):
-    """The output of a text embedder."""
-
-    embedding: list[float]
+Documents = dict[str, list[Document]]
+"""The output of a ranker, a retriever or a joiner: {"documents": …}."""
 
 
 class Serializable:
@@ -291,11 +283,7 @@ class ResiftJoiner(Serializable):
             for document in group:
                 first.setdefault(document.id, document)
         ranking = fuse(lists, k=self.top_k if top_k is None else top_k, method=self.method, **self.options)
-        joined = []
-        for hit, added in hits_with_metadata(ranking):
-            document = first[hit.id]
-            joined.append(replace(document, score=hit.score, meta={**document.meta, **added}))
-        return {"documents": joined}
+        return {"documents": [_add_metadata(first[hit.id], added) for hit, added in hits_with_metadata(ranking)]}
 
     run = sync_method(run_async, "run")
 
@@ -321,7 +309,7 @@ class ResiftTextEmbedder(_LocalEmbedder):
     """Embeds a query, with the model's query prefix."""
 
     @component.output_types(embedding=list[float])
-    async def run_async(self, text: str) -> Embedding:
+    async def run_async(self, text: str) -> dict[str, list[float]]:
         """Return the vector."""
         return {"embedding": (await self._embed([text], "query"))[0]}
 

@@ -21,7 +21,7 @@ MAX_WINDOWS, MAX_QUERY_PARTS = 32, 8
 """Windows of one document that are scored at most, and parts of a long query that each is scored with."""
 
 OVERLOAD_AFTER_S = 0.25
-"""A queue that has not been empty for this long is overload: then nobody waits any more."""
+"""A queue that has not been empty for this long is overload: from then on, requests are refused at once."""
 
 
 MAX_LOCAL_WAIT_S = 0.025
@@ -89,11 +89,6 @@ class Admission:
         """Pairs that wait for admission."""
         return sum(waiter.pairs for waiter in self._queue)
 
-    @property
-    def backlog_s(self) -> float:
-        """Estimated time for the work that is already here."""
-        return (self.in_flight + self.waiting) / self.pairs_per_s if self.pairs_per_s else 0.0
-
     def check(self, body_bytes: int | None) -> None:
         """Refuse a request before its body is read if it would be refused afterwards anyway."""
         if self.requests >= self.limits.max_requests:
@@ -144,13 +139,11 @@ class Admission:
             # The throughput is known after the first work; until then the count alone decides.
             soon = not self.cpu_bound or len(self._sizes) < 2
         else:
-            soon = ahead / self.pairs_per_s <= self._max_backlog_s(pairs)
+            max_s = self.limits.max_backlog_s
+            if self.cpu_bound:
+                max_s = min(max_s, max(MIN_BACKLOG_S, pairs / self.pairs_per_s))
+            soon = ahead / self.pairs_per_s <= max_s
         return soon and ahead + counted <= self.limits.max_pairs
-
-    def _max_backlog_s(self, pairs: int) -> float:
-        if not self.cpu_bound or not self.pairs_per_s:
-            return self.limits.max_backlog_s
-        return min(self.limits.max_backlog_s, max(MIN_BACKLOG_S, pairs / self.pairs_per_s))
 
     def _enter(self, pairs: int) -> None:
         if not self._sizes:
@@ -172,7 +165,7 @@ class Admission:
         for waiter in [waiter for waiter in self._queue if not waiter.admitted.done()]:
             if self._fits(waiter.pairs):
                 self._queue.remove(waiter)
-                # Counted here and not when its task runs: nobody may slip in between.
+                # Counted here, before its task runs, so that no other request takes its place.
                 self._enter(waiter.pairs)
                 waiter.admitted.set_result(True)
 
@@ -182,7 +175,10 @@ class Admission:
         elif self.clock() - self._queue_since_s > OVERLOAD_AFTER_S:
             # A queue that never empties is not a burst: waiting would only make every answer late.
             self.overloaded = True
-            self._refuse_all()
+            for waiter in self._queue:
+                if not waiter.admitted.done():
+                    waiter.admitted.set_result(False)
+            self._queue.clear()
         if self.overloaded:
             raise self._refusal()
         waiter = _Waiter(pairs, asyncio.get_running_loop().create_future())
@@ -203,14 +199,9 @@ class Admission:
         if not admitted:
             raise self._refusal()
 
-    def _refuse_all(self) -> None:
-        while self._queue:
-            waiter = self._queue.popleft()
-            if not waiter.admitted.done():
-                waiter.admitted.set_result(False)
-
     def _refusal(self) -> RequestFailed:
         self.on_refusal()
+        backlog_s = (self.in_flight + self.waiting) / self.pairs_per_s if self.pairs_per_s else 0.0
         # Whole seconds, as the header requires; clients do not wait for more than a minute.
-        retry_s = max(1, min(60, math.ceil(self.backlog_s)))
+        retry_s = max(1, min(60, math.ceil(backlog_s)))
         return RequestFailed("overloaded", f"Too many requests; try again in {retry_s} s", retry_after_s=retry_s)

@@ -1,7 +1,7 @@
 """The rerank APIs that are served: request, answer and errors of each.
 
-The structs are what clients send and read. `SERVED` says which struct, fields and errors belong to a dialect,
-and `ROUTES` which dialects are spoken at a path.
+`SERVED` has one entry per dialect with the fields that its clients send and read; the structs are made from
+it. `ROUTES` says which dialects are spoken at a path.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Literal, TypeAlias
 
+import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from resift.server import request_errors as errors
@@ -20,6 +21,8 @@ from resift.types import JsonObject, JsonValue
 Texts: TypeAlias = Annotated[list[str], Meta(min_length=1)]
 TextsOrObjects: TypeAlias = Annotated[list[str | JsonObject], Meta(min_length=1)]
 Names: TypeAlias = Annotated[list[str], Meta(max_length=100)]
+Priority: TypeAlias = Annotated[int, Meta(ge=0, le=999)]
+Side: TypeAlias = Literal["left", "Left", "right", "Right"]
 
 
 class RerankRequest(Struct, kw_only=True):
@@ -36,92 +39,6 @@ class SpanOptions(Struct, kw_only=True):
     mode: Literal["enabled", "disabled"] | None = None
     threshold: Fraction | None = None
     max_spans: Positive | None = None
-
-
-class TextRequest(RerankRequest, kw_only=True):
-    """Request with documents that are strings."""
-
-    documents: Texts
-    top_n: Positive | None = None
-
-
-class ObjectRequest(RerankRequest, kw_only=True):
-    """Request with documents that are strings or objects; Jina's has no more fields."""
-
-    documents: TextsOrObjects
-    top_n: Positive | None = None
-    return_documents: Flag | None = None
-
-
-class CohereV2Request(TextRequest, kw_only=True):
-    """Request of Cohere's API, version 2."""
-
-    max_tokens_per_doc: Positive | None = None
-    priority: Annotated[int, Meta(ge=0, le=999)] | None = None
-    relevant_spans: SpanOptions | None = None
-
-
-class CohereV1Request(ObjectRequest, kw_only=True):
-    """Request of Cohere's API, version 1."""
-
-    rank_fields: Names | None = None
-    max_chunks_per_doc: Positive | None = None
-    max_tokens_per_doc: Positive | None = None
-
-
-class VoyageRequest(RerankRequest, kw_only=True):
-    """Voyage's request."""
-
-    documents: Texts
-    top_k: Positive | None = None
-    return_documents: Flag | None = None
-    truncation: Flag | None = None
-
-
-class TeiRequest(RerankRequest, kw_only=True):
-    """TEI's request; `top_n` is sent by LiteLLM and has no effect, as in TEI."""
-
-    texts: Texts
-    top_n: int | None = None
-    return_text: Flag | None = None
-    raw_scores: Flag | None = None
-    truncate: Flag | None = None
-    truncation_direction: Literal["left", "Left", "right", "Right"] | None = None
-
-
-class InfinityRequest(TextRequest, kw_only=True):
-    """infinity's request."""
-
-    return_documents: Flag | None = None
-    raw_scores: Flag | None = None
-
-
-class TokenLimits(ObjectRequest, kw_only=True):
-    """Fields of vLLM that limit what is read; the server reads everything."""
-
-    max_tokens_per_doc: int | None = None
-    max_tokens_per_query: int | None = None
-    truncate_prompt_tokens: int | None = None
-
-
-class VllmRequest(TokenLimits, kw_only=True):
-    """vLLM's request; the answer always holds the documents."""
-
-    truncation_side: str | None = None
-    use_activation: Flag | None = None
-
-
-class JinaOrVllmRequest(TokenLimits, kw_only=True):
-    """Request at `/rerank`, where clients of Jina and vLLM call."""
-
-    raw_scores: Flag | None = None
-
-
-class CohereOrJinaRequest(JinaOrVllmRequest, kw_only=True):
-    """Request at `/v1/rerank`, where clients of Cohere's version 1, Jina and vLLM call."""
-
-    rank_fields: Names | None = None
-    max_chunks_per_doc: Positive | None = None
 
 
 class Span(Struct):
@@ -170,90 +87,17 @@ class CohereMeta(Struct, omit_defaults=True):
     warnings: list[str] = []
 
 
-class CohereAnswer(Struct):
-    """Cohere's answer."""
-
-    id: str
-    results: list[RankedDocument]
-    meta: CohereMeta
-
-
-class JinaAnswer(Struct, omit_defaults=True):
-    """Jina's answer."""
-
-    model: str
-    usage: Usage
-    results: list[RankedDocument]
-    warnings: list[str] = []
-
-
-class CohereOrJinaAnswer(Struct, omit_defaults=True):
-    """An answer that clients of Cohere's version 1 and of Jina both understand."""
-
-    id: str
-    model: str
-    usage: Usage
-    results: list[RankedDocument]
-    meta: CohereMeta
-    warnings: list[str] = []
-
-
-class VoyageAnswer(Struct, omit_defaults=True):
-    """Voyage's answer."""
-
-    object: str
-    data: list[RankedDocument]
-    model: str
-    usage: TotalUsage
-    warnings: list[str] = []
-
-
-class OpenAIRerankAnswer(Struct, omit_defaults=True):
-    """Answer of vLLM and infinity."""
-
-    id: str
-    object: str
-    created: int
-    model: str
-    usage: Usage
-    results: list[RankedDocument]
-    warnings: list[str] = []
-
-    @classmethod
-    def make(cls, answer: RerankAnswer) -> OpenAIRerankAnswer:
-        """Return the answer in this form."""
-        head = (answer.id, "rerank", answer.created, answer.model)
-        return cls(*head, answer.usage(), answer.documents, answer.warnings)
-
-
-@dataclass(frozen=True, slots=True)
-class RerankAnswer:
-    """The result of a rerank request, before a dialect gives it a form."""
-
-    id: str
-    model: str
-    documents: list[RankedDocument]
-    warnings: list[str]
-    candidates: int
-    tokens: Callable[[], int]
-    created: int
-
-    def usage(self) -> Usage:
-        """Return the count of tokens; it is estimated only for dialects that show it."""
-        tokens = self.tokens()
-        return Usage(tokens, tokens)
-
-    def meta(self, version: str) -> CohereMeta:
-        """Return Cohere's meta data, which bill one search unit per hundred documents."""
-        units = {"search_units": -(-self.candidates // 100)}
-        return CohereMeta({"version": version}, units, self.warnings)
-
-
-def _tei_answer(answer: RerankAnswer) -> list[TeiRankedDocument]:
-    return [
-        TeiRankedDocument(row.index, row.relevance_score, row.document)  # type: ignore[arg-type]  # plain text
-        for row in answer.documents
-    ]
+_ANSWER_TYPES: Mapping[str, object] = {
+    "id": str,
+    "object": str,
+    "created": int,
+    "model": str,
+    "usage": Usage,
+    "results": list[RankedDocument],
+    "data": list[RankedDocument],
+    "meta": CohereMeta,
+    "warnings": list[str],
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,80 +105,134 @@ class ServedDialect:
     """One rerank API: types, errors, and the fields that mean the same in all of them.
 
     `documents_by_default` decides where a request does not ask for the documents in the answer.
-    `plain_documents` returns documents as strings.
+    `plain_documents` returns documents as strings. `version` is that of Cohere's API.
     """
 
     name: str
     request: type[RerankRequest]
     answer: object
     errors: ErrorForm
-    make_answer: Callable[[RerankAnswer], Struct | Sequence[Struct | JsonObject]]
     _: KW_ONLY
     documents_field: str = "documents"
     cutoff_field: str | None = "top_n"
     return_field: str | None = "return_documents"
     documents_by_default: bool = False
     plain_documents: bool = False
+    version: str = "1"
 
     def returns_documents(self, request: RerankRequest) -> bool:
         """Return whether the answer to a request holds the documents."""
         wanted = getattr(request, self.return_field, None) if self.return_field else None
         if wanted is not None:
             return is_true(wanted)
-        if isinstance(request, CohereOrJinaRequest):
+        if self.name == "cohere-v1-or-jina":
             # Clients of Jina and vLLM expect the documents, those of Cohere do not.
-            named_as_cohere = (request.model or "").startswith(("rerank-", "cohere"))
-            return not named_as_cohere and (request.rank_fields, request.max_chunks_per_doc) == (None, None)
+            cohere_fields = [getattr(request, name) for name in ("rank_fields", "max_chunks_per_doc")]
+            return cohere_fields == [None, None] and not (request.model or "").startswith(("rerank-", "cohere"))
         return self.documents_by_default
 
+    def make_answer(
+        self,
+        documents: list[RankedDocument],
+        *,
+        count_tokens: Callable[[], int],
+        candidates: int,
+        warnings: list[str],
+        **values: JsonValue,
+    ) -> Struct | list[TeiRankedDocument]:
+        """Return an answer with these documents and, as far as this API has them, the other values."""
+        if not (isinstance(self.answer, type) and issubclass(self.answer, Struct)):
+            rows = ((row.index, row.relevance_score, row.document) for row in documents)
+            return [TeiRankedDocument(*row) for row in rows]  # type: ignore[arg-type]  # plain text
+        names = self.answer.__struct_fields__
+        kind = "list" if "data" in names else "rerank"
+        values |= {"object": kind, "results": documents, "data": documents, "warnings": warnings}
+        if "meta" in names:
+            # One search unit per hundred documents.
+            units = {"search_units": -(-candidates // 100)}
+            values["meta"] = CohereMeta({"version": self.version}, units, warnings)
+        if "usage" in names:
+            tokens = count_tokens()
+            values["usage"] = TotalUsage(tokens) if "data" in names else Usage(tokens, tokens)
+        return self.answer(**{name: values[name] for name in names})
+
+
+def _dialect(
+    name: str, errors: ErrorForm, request: Mapping[str, object], answer: str, **options: JsonValue
+) -> ServedDialect:
+    """Return a dialect whose requests and answers have these fields; all but the documents are optional."""
+    title = name.title().replace("-", "")
+    required = next(iter(request))
+    fields = [
+        (field, kind) if field == required else (field, kind | None, None)  # type: ignore[operator]
+        for field, kind in request.items()
+    ]
+    request_type: type[RerankRequest] = msgspec.defstruct(  # type: ignore[assignment]  # a subclass of its base
+        f"{title}Request", fields, bases=(RerankRequest,), kw_only=True
+    )
+    answer_type: object = list[TeiRankedDocument]
+    if answer:
+        types = {**_ANSWER_TYPES, "usage": TotalUsage} if name == "voyage" else _ANSWER_TYPES
+        no_warnings: list[str] = []
+        declared = [
+            (field, types[field], no_warnings) if field == "warnings" else (field, types[field])
+            for field in answer.split()
+        ]
+        answer_type = msgspec.defstruct(f"{title}Answer", declared, omit_defaults=True)
+    return ServedDialect(name, request_type, answer_type, errors, documents_field=required, **options)
+
+
+_COHERE_V1 = {"rank_fields": Names, "max_chunks_per_doc": Positive}
+_DOCUMENTS = {"documents": TextsOrObjects, "top_n": Positive, "return_documents": Flag}
+# Limits on the text that is read, which vLLM's clients send; the server reads everything.
+_TOKEN_LIMITS = {"max_tokens_per_doc": int, "max_tokens_per_query": int, "truncate_prompt_tokens": int}
+_OPENAI_ANSWER = "id object created model usage results warnings"
 
 _DIALECTS = (
-    ServedDialect(
-        "cohere-v2", CohereV2Request, CohereAnswer, errors.COHERE,
-        lambda answer: CohereAnswer(answer.id, answer.documents, answer.meta("2")),
-        return_field=None,
+    _dialect(
+        "cohere-v2", errors.COHERE,
+        {"documents": Texts, "top_n": Positive, "max_tokens_per_doc": Positive, "priority": Priority,
+         "relevant_spans": SpanOptions},
+        "id results meta", return_field=None, version="2",
     ),
-    ServedDialect(
-        "cohere-v1", CohereV1Request, CohereAnswer, errors.COHERE,
-        lambda answer: CohereAnswer(answer.id, answer.documents, answer.meta("1")),
+    _dialect(
+        "cohere-v1", errors.COHERE, {**_DOCUMENTS, **_COHERE_V1, "max_tokens_per_doc": Positive}, "id results meta",
     ),
-    ServedDialect(
-        "jina", ObjectRequest, JinaAnswer, errors.JINA,
-        lambda answer: JinaAnswer(answer.model, answer.usage(), answer.documents, answer.warnings),
-        documents_by_default=True,
+    _dialect("jina", errors.JINA, _DOCUMENTS, "model usage results warnings", documents_by_default=True),
+    _dialect(
+        "voyage", errors.VOYAGE,
+        {"documents": Texts, "top_k": Positive, "return_documents": Flag, "truncation": Flag},
+        "object data model usage warnings", cutoff_field="top_k", plain_documents=True,
     ),
-    ServedDialect(
-        "voyage", VoyageRequest, VoyageAnswer, errors.VOYAGE,
-        lambda answer: VoyageAnswer(
-            "list", answer.documents, answer.model, TotalUsage(answer.tokens()), answer.warnings
-        ),
-        cutoff_field="top_k", plain_documents=True,
+    # LiteLLM sends `top_n`, which has no effect in TEI either.
+    _dialect(
+        "tei", errors.TEI,
+        {"texts": Texts, "top_n": int, "return_text": Flag, "raw_scores": Flag, "truncate": Flag,
+         "truncation_direction": Side},
+        "", cutoff_field=None, return_field="return_text", plain_documents=True,
     ),
-    ServedDialect(
-        "tei", TeiRequest, list[TeiRankedDocument], errors.TEI, _tei_answer,
-        documents_field="texts", cutoff_field=None, return_field="return_text", plain_documents=True,
+    # The answer of vLLM always holds the documents.
+    _dialect(
+        "vllm", errors.OPENAI, {**_DOCUMENTS, **_TOKEN_LIMITS, "truncation_side": str, "use_activation": Flag},
+        _OPENAI_ANSWER, return_field=None, documents_by_default=True,
     ),
-    ServedDialect(
-        "vllm", VllmRequest, OpenAIRerankAnswer, errors.OPENAI, OpenAIRerankAnswer.make,
-        return_field=None, documents_by_default=True,
+    _dialect(
+        "infinity", errors.OPENAI,
+        {"documents": Texts, "top_n": Positive, "return_documents": Flag, "raw_scores": Flag},
+        _OPENAI_ANSWER, plain_documents=True,
     ),
-    ServedDialect(
-        "infinity", InfinityRequest, OpenAIRerankAnswer, errors.OPENAI, OpenAIRerankAnswer.make,
-        plain_documents=True,
+    # The last two answer at the root, where clients of several APIs call.
+    _dialect(
+        "cohere-v1-or-jina", errors.COHERE_OR_JINA,
+        {**_DOCUMENTS, **_TOKEN_LIMITS, **_COHERE_V1, "raw_scores": Flag}, "id model usage results meta warnings",
     ),
-    ServedDialect(
-        "cohere-v1-or-jina", CohereOrJinaRequest, CohereOrJinaAnswer, errors.COHERE_OR_JINA,
-        lambda answer: CohereOrJinaAnswer(
-            answer.id, answer.model, answer.usage(), answer.documents, answer.meta("1"), answer.warnings
-        ),
-    ),
-    ServedDialect(
-        "jina-or-vllm", JinaOrVllmRequest, OpenAIRerankAnswer, errors.COHERE_OR_JINA, OpenAIRerankAnswer.make,
-        documents_by_default=True,
+    _dialect(
+        "jina-or-vllm", errors.COHERE_OR_JINA, {**_DOCUMENTS, **_TOKEN_LIMITS, "raw_scores": Flag},
+        _OPENAI_ANSWER, documents_by_default=True,
     ),
 )  # fmt: skip
 SERVED: Mapping[str, ServedDialect] = {dialect.name: dialect for dialect in _DIALECTS}
-"""Served dialects by name; the last two answer at the root, where clients of several APIs call."""
+"""Served dialects by name."""
 
 ROUTES: Mapping[str, Sequence[str]] = {
     "/v2/rerank": ["cohere-v2"],

@@ -14,18 +14,7 @@ from resift.errors import require
 from resift.pipeline.pipeline import Pipeline
 from resift.protocols import Embedder, Scorer
 from resift.server.embedding_routes import embedding_operations
-from resift.server.endpoint import (
-    App,
-    ClientDisconnected,
-    Connection,
-    Message,
-    Receive,
-    Request,
-    Response,
-    Scope,
-    Send,
-    current_connection,
-)
+from resift.server.endpoint import App, ClientDisconnected, Message, Receive, Request, Scope, Send, current_connection
 from resift.server.info_routes import info_operations, openapi_operations
 from resift.server.judge_routes import judge_operations
 from resift.server.keys import AccessMiddleware
@@ -33,7 +22,7 @@ from resift.server.openapi import Operation
 from resift.server.rankings import fuse_operations
 from resift.server.request_errors import RequestFailed
 from resift.server.rerank_routes import rerank_operations
-from resift.server.search_routes import AskService, SearchService, search_operations
+from resift.server.search_routes import SearchService, search_operations
 from resift.server.server_options import ServerOptions
 from resift.server.state import ServerState
 from resift.validation import check_arguments
@@ -42,6 +31,8 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
     from starlette.routing import Mount
+
+    from resift.server.connections import LimitedConnection
 
 Lifespan = Callable[[object], AbstractAsyncContextManager[object]]
 
@@ -70,12 +61,11 @@ def serve_app(
 
     server = ServerState(options or ServerOptions(), scorer=scorer, embedder=embedder, pipeline=pipeline)
     search = SearchService(server)
-    ask = AskService(server, search)
     operations = [
         *rerank_operations(server),
         *info_operations(server, search),
         *embedding_operations(server),
-        *search_operations(server, search, ask),
+        *search_operations(server, search),
         *fuse_operations(server),
         *judge_operations(server, search),
     ]
@@ -90,14 +80,16 @@ def serve_app(
         async with AsyncExitStack() as stack:
             for enter in lifespans:
                 await stack.enter_async_context(enter(app))
-            for part in (server, search, ask):
+            for part in (server, search):
                 stack.push_async_callback(part.close)
-            await server.before_accepting()
+            server.start()
+            if server.accept_when_ready:
+                await server.wait_until_loaded()
             yield
 
     app = Starlette(routes=routes, middleware=_list_middleware(server), lifespan=lifespan)
     app.router.redirect_slashes = False
-    # Mounts come first; the table answers the rest, also what does not exist.
+    # Mounts come first; the table handles all other paths, including unknown ones.
     app.router.default = table
     app.state.server = app.state.serving = server
     return app
@@ -161,7 +153,7 @@ class RequestLogMiddleware:
         except asyncio.CancelledError:
             if request.status or server.phase != "closed":
                 raise
-            # The time for work in flight is over: the client is told, and may ask another server.
+            # The drain is over: the client gets 503 and can try another server.
             error = RequestFailed("unavailable", "The server is shutting down", retry_after_s=1)
             await request.send(send_with_id, request.failure(error))
         except Exception as exc:
@@ -179,7 +171,7 @@ class RequestLogMiddleware:
                 _log_request(request, elapsed_s)
 
 
-def _report_body(scope: Scope, receive: Receive, connection: Connection) -> Receive:
+def _report_body(scope: Scope, receive: Receive, connection: LimitedConnection) -> Receive:
     """Tell the connection when the request has started and when its body is complete."""
     headers = dict(scope["headers"])
     length = headers.get(b"content-length", b"")
@@ -199,21 +191,11 @@ def _report_body(scope: Scope, receive: Receive, connection: Connection) -> Rece
 
 def _log_request(request: Request, elapsed_s: float) -> None:
     outcome = request.outcome
-    line = {
-        "id": request.id,
-        "method": request.method,
-        "route": request.route,
-        "status": request.status,
-        "ms": round(elapsed_s * 1000, 1),
-        "client": (request.scope.get("client") or ("",))[0],
-    }
-    facts = {
-        "dialect": request.dialect,
-        "documents": request.documents,
-        "pairs": request.pairs,
-        "tier": outcome.tier if outcome else "",
-        "degraded": bool(outcome and outcome.degraded),
-    }
+    line = {name: getattr(request, name) for name in ("id", "method", "route", "status")}
+    line |= {"ms": round(elapsed_s * 1000, 1), "client": (request.scope.get("client") or ("",))[0]}
+    facts = {name: getattr(request, name) for name in ("dialect", "documents", "pairs")}
+    if outcome is not None:
+        facts |= {"tier": outcome.tier, "degraded": bool(outcome.degraded)}
     line.update({name: value for name, value in facts.items() if value})
     access_log.info(json.dumps(line, separators=(",", ":")))
 
@@ -238,7 +220,14 @@ class RouteTable:
         methods = self._paths.get(request.path, {})
         operation = methods.get(request.method)
         if operation is None:
-            await request.send(send, self._missing(request, methods))
+            allowed = ", ".join(sorted(methods))
+            error = RequestFailed("not_found", "There is nothing at this path; /openapi.json lists the routes")
+            if allowed:
+                error = RequestFailed("method", f"The method is not allowed here; allowed: {allowed}")
+            response = request.failure(error)
+            if allowed:
+                response.headers["allow"] = allowed
+            await request.send(send, response)
             return
         request.route, request.errors = operation.path, operation.errors[0]
         try:
@@ -249,16 +238,6 @@ class RouteTable:
         except Exception as exc:
             response = request.failure(exc)
         await request.send(send, response)
-
-    def _missing(self, request: Request, methods: Mapping[str, Operation]) -> Response:
-        if not methods:
-            return request.failure(
-                RequestFailed("not_found", "There is nothing at this path; /openapi.json lists the routes")
-            )
-        allowed = ", ".join(sorted(methods))
-        response = request.failure(RequestFailed("method", f"The method is not allowed here; allowed: {allowed}"))
-        response.headers["allow"] = allowed
-        return response
 
 
 class _MountRoot:

@@ -80,41 +80,36 @@ def embedding_operations(server: ServerState) -> list[Operation]:
         texts = [body.input] if isinstance(body.input, str) else body.input
         embedder = server.embedder_for(body.model)
         kind = body.input_type or "document"
-        vectors, tokens = await _embed(request, embedder, texts, kind, body.dimensions, count_tokens=True)
+        vectors, tokens = await _embed(request, embedder, texts, kind, body.dimensions)
         name = body.model or server.embedder_name
-        as_base64 = body.encoding_format == "base64"
-        answer = await asyncio.to_thread(_openai_answer, vectors, name, tokens, as_base64=as_base64)
-        return Response(answer)
+        return Response(await asyncio.to_thread(_openai_answer, vectors, name, tokens, body.encoding_format))
 
     async def embed_tei(request: Request) -> Response:
         body = await request.read(lambda data: parse(data, tei, "inputs"), dialect="tei")
         texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
         kind: EmbedKind = "query" if body.prompt_name == "query" else "document"
         vectors, _ = await _embed(request, server.embedder_for(None), texts, kind, body.dimensions)
-        return Response(await asyncio.to_thread(_encode_rows, vectors))
+        # Row by row: encoding millions of numbers at once would hold the event loop.
+        rows = await asyncio.to_thread(lambda: [encode_json(row) for row in vectors])
+        return Response(b"[" + b",".join(rows) + b"]")
 
-    paths = ("/v1/embeddings", "/embeddings", "/tei/v1/embeddings")
-    answers = [OpenAIEmbeddingAnswer]
-    operations = [
-        Operation("POST", path, "Embed texts (OpenAI)", embed_openai, [openai.type], answers, errors=[OPENAI])
-        for path in paths
-    ]
-    return operations + [
-        Operation("POST", path, "Embed texts (TEI)", embed_tei, [tei.type], [list[list[float]]], errors=[TEI])
-        for path in ("/embed", "/tei/embed")
+    summary, answers = "Embed texts (OpenAI)", [OpenAIEmbeddingAnswer]
+    return [
+        *(
+            Operation("POST", path, summary, embed_openai, [openai.type], answers, errors=[OPENAI])
+            for path in ("/v1/embeddings", "/embeddings", "/tei/v1/embeddings")
+        ),
+        *(
+            Operation("POST", path, "Embed texts (TEI)", embed_tei, [tei.type], [list[list[float]]], errors=[TEI])
+            for path in ("/embed", "/tei/embed")
+        ),
     ]
 
 
 async def _embed(
-    request: Request,
-    embedder: Embedder,
-    texts: list[str],
-    kind: EmbedKind,
-    dimensions: int | None,
-    *,
-    count_tokens: bool = False,
+    request: Request, embedder: Embedder, texts: list[str], kind: EmbedKind, dimensions: int | None
 ) -> tuple[Array, int]:
-    """Return the vectors and, if asked for, the number of tokens."""
+    """Return the vectors and, in OpenAI's dialect, the number of tokens."""
     windows, limit = count_windows(texts), request.server.options.limits.max_windows
     if windows > limit:
         raise RequestFailed("too_large", f"The texts have about {windows} windows; the limit is {limit}")
@@ -123,7 +118,7 @@ async def _embed(
     async def embed() -> tuple[Array, int]:
         vectors, tokens = await embedder.embed(texts, kind=kind), 0
         # In parts: a client that hangs up stops the count between two of them.
-        for i in range(0, len(texts) if count_tokens else 0, 64):
+        for i in range(0, len(texts) if request.dialect == "openai" else 0, 64):
             tokens += await asyncio.to_thread(_count_tokens, embedder, texts[i : i + 64])
         return vectors, tokens
 
@@ -145,18 +140,12 @@ def _count_tokens(embedder: Embedder, texts: list[str]) -> int:
     return sum(map(len, texts)) // 4
 
 
-def _encode_rows(vectors: Array) -> bytes:
-    # Row by row: encoding millions of numbers at once would hold the event loop.
-    return b"[" + b",".join(encode_json(row.tolist()) for row in vectors) + b"]"
-
-
-def _openai_answer(vectors: Array, name: str, tokens: int, *, as_base64: bool) -> bytes:
+def _openai_answer(vectors: Array, name: str, tokens: int, encoding: str | None) -> bytes:
     rows = []
     for i, vector in enumerate(vectors):
-        text = base64.b64encode(vector.astype("<f4").tobytes()).decode() if as_base64 else vector.tolist()
-        rows.append(msgspec.Raw(encode_json(EmbeddingRow("embedding", i, text))))
-    usage = Usage(tokens, tokens)
-    return encode_json({"object": "list", "data": rows, "model": name, "usage": usage})
+        base64_text = base64.b64encode(vector.astype("<f4").tobytes()).decode() if encoding == "base64" else ""
+        rows.append(msgspec.Raw(encode_json(EmbeddingRow("embedding", i, base64_text or vector.tolist()))))
+    return encode_json({"object": "list", "data": rows, "model": name, "usage": Usage(tokens, tokens)})
 
 
 def _refuse_token_ids(body: JsonValue, name: str) -> None:

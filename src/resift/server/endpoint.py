@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import msgspec
 
@@ -25,6 +25,7 @@ from resift.server.request_errors import ErrorForm, RequestFailed, error_form_fo
 from resift.types import JsonObject, JsonValue, Ranking, StageKind
 
 if TYPE_CHECKING:
+    from resift.server.connections import LimitedConnection
     from resift.server.state import ServerState
 
 Scope: TypeAlias = MutableMapping[str, JsonValue]
@@ -51,23 +52,8 @@ WATCH_AFTER_S = 0.02
 log = logging.getLogger("resift.server")
 
 
-class Connection(Protocol):
-    """The TCP connection of a request, which enforces time limits; `resift serve` provides it."""
-
-    def request_started(self, *, has_body: bool, body_bytes: int | None) -> None:
-        """Start the time for the body; its length is unknown if it is chunked."""
-        ...
-
-    def body_received(self) -> None:
-        """Stop the time for the body."""
-        ...
-
-    def response_sent(self) -> None:
-        """Wait for the next request."""
-        ...
-
-
-current_connection: ContextVar[Connection | None] = ContextVar("current_connection", default=None)
+current_connection: ContextVar[LimitedConnection | None] = ContextVar("current_connection", default=None)
+"""The TCP connection of a request, which enforces time limits, if `resift serve` runs the app."""
 
 
 class ClientDisconnected(Exception):
@@ -102,12 +88,11 @@ class Outcome:
 
     def headers(self) -> dict[str, str]:
         """Return the response headers for those facts that are known."""
-        facts = {"tier": self.tier, "degraded": self.degraded, "note": self.note, "unscored": self.unscored}
+        facts = {name: str(getattr(self, name)) for name in self.__slots__ if getattr(self, name)}
         # Printable ASCII of a length that proxies accept.
         return {
-            f"x-resift-{name}": "".join(c if " " <= c <= "~" else "?" for c in str(value)[:300])
+            f"x-resift-{name}": "".join(c if " " <= c <= "~" else "?" for c in value[:300])
             for name, value in facts.items()
-            if value
         }
 
 

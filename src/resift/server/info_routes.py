@@ -78,10 +78,8 @@ class PlaygroundOptions(Struct):
 
 def info_operations(server: ServerState, search: SearchService) -> list[Operation]:
     """Return the operations of this module except those that describe the API."""
-    return [*_health_operations(server), *_model_operations(server), *_playground_operations(server, search)]
+    started = int(time.time())
 
-
-def _health_operations(server: ServerState) -> list[Operation]:
     async def live(request: Request) -> Response:
         return Response(Health("ok"))
 
@@ -91,22 +89,8 @@ def _health_operations(server: ServerState) -> list[Operation]:
         return Response(Health(server.phase), 503, {"retry-after": "1"})
 
     async def metrics(request: Request) -> Response:
-        text = await asyncio.to_thread(server.metrics.text, server.admission, ready=server.ready)
+        text = await asyncio.to_thread(server.metrics.text, server)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
-
-    summary = "The models are loaded and the server is not shutting down"
-    return [
-        Operation("GET", "/livez", "The process is alive", live, answers=[Health], needs_key=False),
-        *(
-            Operation("GET", path, summary, ready, answers=[Health], statuses={503: Health}, needs_key=False)
-            for path in ("/readyz", "/health", "/ping", "/tei/health")
-        ),
-        Operation("GET", "/metrics", "Metrics for Prometheus", metrics, answers=[str], media_type="text/plain"),
-    ]
-
-
-def _model_operations(server: ServerState) -> list[Operation]:
-    started = int(time.time())
 
     async def list_models(request: Request) -> Response:
         server.check_open()
@@ -124,14 +108,21 @@ def _model_operations(server: ServerState) -> list[Operation]:
         server.check_open()
         return Response(_tei_info(server))
 
+    is_ready = "The models are loaded and the server is not shutting down"
+    models = "Models and their aliases (OpenAI)"
     return [
-        Operation(
-            "GET", "/v1/models", "Models and their aliases (OpenAI)", list_models, answers=[ModelList], errors=[OPENAI]
+        Operation("GET", "/livez", "The process is alive", live, answers=[Health], needs_key=False),
+        *(
+            Operation("GET", path, is_ready, ready, answers=[Health], statuses={503: Health}, needs_key=False)
+            for path in ("/readyz", "/health", "/ping", "/tei/health")
         ),
+        Operation("GET", "/metrics", "Metrics for Prometheus", metrics, answers=[str], media_type="text/plain"),
+        Operation("GET", "/v1/models", models, list_models, answers=[ModelList], errors=[OPENAI]),
         *(
             Operation("GET", path, "The reranker and the limits (TEI)", tei_info, answers=[JsonObject], errors=[TEI])
             for path in ("/info", "/tei/info")
         ),
+        *(_playground_operations(server, search) if server.options.playground else ()),
     ]
 
 
@@ -160,8 +151,6 @@ def _tei_info(server: ServerState) -> JsonObject:
 
 
 def _playground_operations(server: ServerState, search: SearchService) -> list[Operation]:
-    if not server.options.playground:
-        return []
     folder = files("resift.server") / "playground"
     shown = [file for file in folder.iterdir() if file.name.rpartition(".")[2] in _MEDIA_TYPES]
     contents = {f"/playground/{file.name}": file.read_bytes() for file in shown}

@@ -7,9 +7,10 @@ import hashlib
 import math
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, get_args
 
-from msgspec import UNSET, Meta, Struct, UnsetType, structs
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from resift.evaluation.measures import Judge, bootstrap_interval
 from resift.server.endpoint import Outcome, Request, Response
@@ -34,18 +35,11 @@ MEASURE = "nDCG@10"
 BOOTSTRAP_ROUNDS = 2_000
 
 
-class SettingsPair(Struct, kw_only=True, forbid_unknown_fields=True):
-    """The two settings of a comparison."""
-
-    a: SearchSettings | None = None
-    b: SearchSettings | None = None
-
-
 class SessionRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     """A query to be answered with two settings."""
 
     query: NotBlank
-    settings: SettingsPair
+    settings: dict[Team, SearchSettings | None]
     k: Annotated[int, Meta(ge=1, le=MAX_SHOWN)] | None = None
     documents: Documents | None = None
     blind: bool | None = None
@@ -74,12 +68,6 @@ class SessionAnswer(Struct):
     query: str
     hits: list[HitToRate]
     lists: dict[str, list[str]] | UnsetType = UNSET
-
-
-class RatingAnswer(Struct):
-    """Number of ratings so far."""
-
-    ratings: int
 
 
 class MeanScore(Struct):
@@ -127,7 +115,7 @@ def judge_operations(server: ServerState, search: SearchService) -> list[Operati
     async def rate(request: Request) -> Response:
         body = await request.read(rating_reader.read)
         count = await asyncio.to_thread(require_log().add_rating, body.session, body.id, body.grade)
-        return Response(RatingAnswer(count))
+        return Response({"ratings": count})
 
     async def score(request: Request) -> Response:
         ratings = require_log()
@@ -138,14 +126,14 @@ def judge_operations(server: ServerState, search: SearchService) -> list[Operati
     board = "Running score of the two settings that were rated last"
     return [
         Operation("POST", "/v1/judge/sessions", sessions, start_session, [session_reader.type], [SessionAnswer]),
-        Operation("POST", "/v1/judge/ratings", ratings, rate, [rating_reader.type], [RatingAnswer]),
+        Operation("POST", "/v1/judge/ratings", ratings, rate, [rating_reader.type], [dict[str, int]]),
         Operation("GET", "/v1/judge/score", board, score, answers=[ScoreBoard], statuses={404: OwnError}),
     ]
 
 
 async def _make_session(request: Request, search: SearchService, body: SessionRequest) -> tuple[RatingSession, Outcome]:
     documents = None if body.documents is None else _identify_by_text(body.documents)
-    settings = {"a": body.settings.a, "b": body.settings.b}
+    settings = {team: body.settings.get(team) for team in get_args(Team)}
     k = body.k or DEFAULT_SHOWN
     rankings: dict[str, Ranking] = {}
     outcome = Outcome()
@@ -160,18 +148,13 @@ async def _make_session(request: Request, search: SearchService, body: SessionRe
     session = RatingSession(
         id=id,
         query=" ".join(body.query.split()),
-        settings={team: _given_settings(chosen) for team, chosen in settings.items()},
+        settings={team: msgspec.to_builtins(chosen or {}) for team, chosen in settings.items()},
         lists=lists,
         shown=team_draft(lists["a"], lists["b"], k=k, seed=id),
         documents=texts,
         blind=bool(body.blind),
     )
     return session, outcome
-
-
-def _given_settings(settings: SearchSettings | None) -> JsonObject:
-    values = {} if settings is None else structs.asdict(settings)
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def _identify_by_text(documents: Sequence[str | RequestDocument]) -> list[str | RequestDocument]:
@@ -208,11 +191,6 @@ def team_draft(first: Sequence[str], second: Sequence[str], *, k: int, seed: str
     return shown
 
 
-def sum_grades(shown: Sequence[tuple[str, Team]], grades: Mapping[str, int]) -> dict[Team, int]:
-    """Return the sum of grades of each team's picks."""
-    return {team: sum(grades.get(id, 0) for id, picker in shown if picker == team) for team in ("a", "b")}
-
-
 def running_score(ratings: Ratings) -> ScoreBoard:
     """Score the two settings of the newest rated session over the queries with a rating.
 
@@ -221,12 +199,19 @@ def running_score(ratings: Ratings) -> ScoreBoard:
     rated = [session for session in ratings.sessions.values() if ratings.grades.get(session.query)]
     settings = rated[-1].settings if rated else None
     sessions = {session.query: session for session in rated if session.settings == settings}
-    scores = {team: _score_queries(sessions, ratings, team) for team in ("a", "b")}
+    grades = {query: ratings.grades[query] for query in sessions}
+    scores: dict[str, list[float]] = {"a": [], "b": []}
+    for team in scores if sessions else ():
+        runs = {query: session.lists[team] for query, session in sessions.items()}
+        per_query = Judge(grades, [MEASURE]).quality(runs).per_query[MEASURE]
+        scores[team] = [per_query.get(query, 0.0) for query in sessions]
     differences = [a - b for a, b in zip(scores["a"], scores["b"], strict=True)]
     wins = {"a": 0, "b": 0, "tie": 0}
     for query, session in sessions.items():
         if session.blind:
-            sums = sum_grades(session.shown, ratings.grades[query])
+            sums = {"a": 0, "b": 0}
+            for id, team in session.shown:
+                sums[team] += grades[query].get(id, 0)
             wins["tie" if sums["a"] == sums["b"] else "a" if sums["a"] > sums["b"] else "b"] += 1
     return ScoreBoard(
         measure=MEASURE,
@@ -238,15 +223,6 @@ def running_score(ratings: Ratings) -> ScoreBoard:
         difference=_mean(differences),
         blind=wins,
     )
-
-
-def _score_queries(sessions: Mapping[str, RatingSession], ratings: Ratings, team: str) -> list[float]:
-    if not sessions:
-        return []
-    qrels = {query: ratings.grades[query] for query in sessions}
-    runs = {query: session.lists[team] for query, session in sessions.items()}
-    quality = Judge(qrels, [MEASURE]).quality(runs)
-    return [quality.per_query[MEASURE].get(query, 0.0) for query in sessions]
 
 
 def _mean(values: list[float]) -> MeanScore:

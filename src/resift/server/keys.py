@@ -28,7 +28,7 @@ log = logging.getLogger("resift.server")
 class Keys:
     """The accepted keys. A check takes the same time for every key.
 
-    Without any source of keys everybody is admitted. A key file that vanishes or becomes unreadable later
+    Without any source of keys every request is admitted. A key file that vanishes or becomes unreadable later
     leaves the keys that were read last.
     """
 
@@ -49,7 +49,7 @@ class Keys:
         if file is None:
             return
         try:
-            self._stamp, self._from_file = _read_key_file(file)
+            self._stamp, self._from_file = _stamp(file), _read_keys(file)
         except (OSError, UnicodeDecodeError) as exc:
             raise ConfigError(f"{file}: cannot read the keys: {exc}. Write one key per line.") from exc
         if not self._from_file:
@@ -76,9 +76,10 @@ class Keys:
             return
         self._checked_at_s = now_s
         try:
-            if _stamp(self._file) == self._stamp:
+            stamp = _stamp(self._file)
+            if stamp == self._stamp:
                 return
-            stamp, keys = _read_key_file(self._file)
+            keys = _read_keys(self._file)
         except (OSError, UnicodeDecodeError) as exc:
             log.warning("key file is not readable, the last keys stay valid: %s", type(exc).__name__)
             return
@@ -90,9 +91,8 @@ class Keys:
         log.info("key file read again: %d keys", len(keys))
 
 
-def _read_key_file(file: Path) -> tuple[tuple[int, int, int], frozenset[bytes]]:
-    stamp = _stamp(file)
-    return stamp, frozenset(map(_digest, _split_keys(file.read_text(encoding="utf-8"))))
+def _read_keys(file: Path) -> frozenset[bytes]:
+    return frozenset(map(_digest, _split_keys(file.read_text(encoding="utf-8"))))
 
 
 def _stamp(file: Path) -> tuple[int, int, int]:
@@ -104,7 +104,7 @@ def _keys_in_environment(name: str) -> list[str]:
     value = os.environ.get(name)
     keys = _split_keys(value or "")
     if not keys and (value is not None or name != DEFAULT_VARIABLE):
-        # Whoever names a variable wants keys: without one the server would be open to everybody.
+        # A named variable means that keys are wanted: without one the server would be open.
         raise ConfigError(f"The variable {name} has no key. Set it to one or more keys separated by commas.")
     return keys
 

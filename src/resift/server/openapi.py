@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from importlib.resources import files
 
 import msgspec
 from markupsafe import Markup
@@ -106,22 +107,6 @@ def describe_operations(operations: Sequence[Operation]) -> JsonObject:
     }
 
 
-_STYLE = """
-:root { color-scheme: light dark; --line: #8884; --soft: #8882; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; padding: 1.5rem; }
-h1 { margin-bottom: 0; }
-code, pre { font: 0.9em/1.5 ui-monospace, monospace; }
-details { border: 1px solid var(--line); border-radius: 6px; margin: 0.5rem 0; }
-details > div { padding: 0 1rem 1rem; overflow-x: auto; }
-summary { cursor: pointer; padding: 0.5rem 1rem; overflow-wrap: anywhere; }
-summary b { display: inline-block; min-width: 3.5rem; }
-summary span { opacity: 0.8; }
-h3 { font-size: 1rem; margin: 1rem 0 0.25rem; }
-table { border-collapse: collapse; width: 100%; }
-th, td { border-top: 1px solid var(--line); padding: 0.25rem 0.5rem; text-align: left; vertical-align: top; }
-td { overflow-wrap: anywhere; }
-ul { list-style: none; padding: 0; }
-"""
 _MAX_DEPTH = 3
 """Objects inside objects that have their own rows; deeper ones are named by their type."""
 
@@ -129,6 +114,7 @@ _MAX_DEPTH = 3
 def api_page(description: JsonMapping) -> str:
     """Return the OpenAPI document as an HTML page that loads nothing from elsewhere."""
     info = description["info"]
+    style = "\n" + (files("resift.server") / "api_page.css").read_text(encoding="utf-8")
     page = _ApiPage(description["components"]["schemas"])
     routes = [
         page.route(method, path, operation)
@@ -138,13 +124,15 @@ def api_page(description: JsonMapping) -> str:
     ]
     body = html(
         "<h1>{} {}</h1><p>{}</p><p>As data: <a href='openapi.json'><code>/openapi.json</code></a>. "
-        "If the server has keys, send <code>Authorization: Bearer KEY</code>.</p>{}",
+        "If the server has keys, send <code>Authorization: Bearer KEY</code>. Every POST accepts the header "
+        "<code>{}</code>: milliseconds after which the results so far are returned, marked as partial.</p>{}",
         info["title"],
         info["version"],
         info["description"],
+        DEADLINE_HEADER,
         join_markup(routes, "\n"),
     )
-    return html_page(f"{info['title']} API", body, style=_STYLE, script="")
+    return html_page(f"{info['title']} API", body, style=style, script="")
 
 
 class _ApiPage:
@@ -155,12 +143,6 @@ class _ApiPage:
         parts: list[Markup] = []
         if not operation["security"]:
             parts.append(html("<p>Needs no key.</p>"))
-        parameters = [
-            (each["name"], self._type(each["schema"]), each.get("description", ""))
-            for each in operation.get("parameters", ())
-        ]
-        if parameters:
-            parts.append(html("<h3>Headers</h3>{}", _table(parameters)))
         if "requestBody" in operation:
             parts.append(html("<h3>Request</h3>{}", self._content(operation["requestBody"])))
         responses = dict(operation["responses"])
@@ -203,29 +185,15 @@ class _ApiPage:
                 yield from self._fields(inner, f"{prefix}{name}{mark}", depth + 1)
 
     def _type(self, schema: JsonMapping) -> str:
-        """Return a schema in words, such as "array of string, 1 to 10000 items"."""
+        """Return a schema in words, such as "array of string"."""
         schema = self._resolve(schema)
         if "anyOf" in schema:
             forms = [self._type(form) for form in schema["anyOf"] if form.get("type") != "null"]
             return " or ".join(dict.fromkeys(forms))
         if "enum" in schema:
             return " | ".join(map(str, schema["enum"]))
-        kind = schema.get("type", "any value")
-        if kind == "array":
-            if "prefixItems" in schema:  # a tuple
-                return f"[{', '.join(self._type(item) for item in schema['prefixItems'])}]"
-            items = self._type(schema.get("items", {}))
-            return f"array of {items}{_bounds(schema, 'minItems', 'maxItems', ' items')}"
-        if kind == "string":
-            return f"string{_bounds(schema, 'minLength', 'maxLength', ' characters')}"
-        return f"{kind}{_bounds(schema, 'minimum', 'maximum', '')}"
-
-
-def _bounds(schema: JsonMapping, low: str, high: str, unit: str) -> str:
-    lower, upper = schema.get(low), schema.get(high)
-    if upper is not None:
-        return f", {lower or 0} to {upper}{unit}"
-    return f", {lower} or more{unit}" if lower else ""
+        kind: str = schema.get("type", "any value")
+        return f"array of {self._type(schema.get('items') or {})}" if kind == "array" else kind
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> Markup:

@@ -9,17 +9,25 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from resift.errors import InputError
-from resift.explain.flow import Flow, find_move, hit_body, hit_location, hit_title, make_layout, read_flow
+from resift.explain.flow import (
+    Flow,
+    find_move,
+    hit_body,
+    hit_location,
+    hit_title,
+    make_layout,
+    read_flow,
+    snippet_parts,
+)
 from resift.explain.svg import NARROW, WIDE, picture
 from resift.ranking.fusion.methods import METHODS, fuse
 from resift.ranking.fusion.score_based import NORMALIZATIONS
 from resift.server.endpoint import Request, Response, encode_json
 from resift.server.openapi import Operation
 from resift.server.request_errors import RequestFailed
-from resift.server.schema import DocumentId, Fraction, RequestReader, parse_json
+from resift.server.schema import DocumentId, Fraction, RequestReader
 from resift.server.state import ServerState
-from resift.text.snippets import Snippet, snippet
-from resift.types import JsonObject, JsonValue, Ranking
+from resift.types import JsonObject, Ranking
 
 FLOW_HITS = 10
 SNIPPET_CHARS = 260
@@ -102,7 +110,7 @@ def hit_cards(flow: Flow) -> list[HitCard]:
     """Return the hits as people see them, in order."""
     cards = []
     for path in flow.kept:
-        part, move = snippet(hit_body(path.hit), flow.query, length=SNIPPET_CHARS), find_move(path, flow)
+        move = find_move(path, flow)
         stages = [
             StagePosition(" · ".join(filter(None, (column.label, column.by))), place.rank, place.score)
             for column in flow.columns
@@ -112,7 +120,7 @@ def hit_cards(flow: Flow) -> list[HitCard]:
             HitCard(
                 title=hit_title(path.hit),
                 location=hit_location(path.hit),
-                snippet=_snippet_parts(part),
+                snippet=snippet_parts(hit_body(path.hit), flow.query, length=SNIPPET_CHARS),
                 move=move.sign,
                 kind=move.kind,
                 reason=move.reason,
@@ -120,14 +128,6 @@ def hit_cards(flow: Flow) -> list[HitCard]:
             )
         )
     return cards
-
-
-def _snippet_parts(part: Snippet) -> list[tuple[str, bool]]:
-    parts, done = [], 0
-    for start, end in part.matches:
-        parts += [(part.text[done:start], False), (part.text[start:end], True)]
-        done = end
-    return [piece for piece in (*parts, (part.text[done:], False)) if piece[0]]
 
 
 def draw_rank_flow(flow: Flow) -> dict[str, str]:
@@ -144,115 +144,51 @@ def draw_rank_flow(flow: Flow) -> dict[str, str]:
 MAX_LISTS = 100
 CANDIDATES_PER_PAIR = 100
 """Candidates whose fusion or explanation costs about as much as scoring one pair of texts."""
-
-RANK_METHODS = ("borda", "isr", "rbc")
-NORMALIZED_METHODS = ("comb-anz", "comb-max", "comb-min", "comb-mnz", "comb-sum", "linear")
-SCORE_METHODS = tuple(sorted({*METHODS} - {"rrf", *RANK_METHODS, *NORMALIZED_METHODS}))
+RANK_METHODS = ("rrf", "borda", "isr", "rbc")
+"""Fusion methods that need no scores."""
 
 
-class FuseCandidate(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A hit of a list that is fused by ranks."""
+class FuseCandidate(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A hit of a list. Methods that fuse by scores need one for each."""
 
     id: DocumentId
     text: str | None = None
     score: float | None = None
     metadata: JsonObject | None = None
-
-
-class ScoredCandidate(FuseCandidate, kw_only=True, forbid_unknown_fields=True):
-    """A hit of a list that is fused by scores."""
-
-    score: float
 
 
 RankedList: TypeAlias = list[DocumentId | FuseCandidate]
-ScoredList: TypeAlias = list[ScoredCandidate]
-Weight: TypeAlias = Annotated[float, Meta(ge=1e-6, le=1e6)]
 
 
-class WeightedRankedList(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A list with a weight, fused by ranks."""
+class WeightedList(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A list with a weight."""
 
     hits: RankedList
-    weight: Weight | None = None
+    weight: Annotated[float, Meta(ge=1e-6, le=1e6)] | None = None
 
 
-class WeightedScoredList(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A list with a weight, fused by scores."""
+class FuseRequest(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Lists to fuse. `k_param` is for rrf, `normalize` for linear and the comb methods."""
 
-    hits: ScoredList
-    weight: Weight | None = None
-
-
-RankedLists: TypeAlias = (
-    Annotated[list[RankedList | WeightedRankedList], Meta(min_length=1, max_length=MAX_LISTS)]
-    | dict[str, RankedList | WeightedRankedList]
-)
-ScoredLists: TypeAlias = (
-    Annotated[list[ScoredList | WeightedScoredList], Meta(min_length=1, max_length=MAX_LISTS)]
-    | dict[str, ScoredList | WeightedScoredList]
-)
-
-
-class FuseRequest(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Fields of every fusion."""
-
+    lists: (
+        Annotated[list[RankedList | WeightedList], Meta(min_length=1, max_length=MAX_LISTS)]
+        | dict[str, RankedList | WeightedList]
+    )
+    method: Literal[tuple(sorted(METHODS))] | None = None  # type: ignore[valid-type]
     k: Annotated[int, Meta(ge=0)] | None = None
+    k_param: Annotated[float, Meta(ge=0, le=1e6)] | None = None
+    normalize: Literal[tuple(NORMALIZATIONS)] | None = None  # type: ignore[valid-type]
     explain: bool | None = None
 
 
-class RrfRequest(FuseRequest, kw_only=True, forbid_unknown_fields=True):
-    """Reciprocal rank fusion, the default."""
-
-    lists: RankedLists
-    method: Literal["rrf"] | None = None
-    k_param: Annotated[float, Meta(ge=0, le=1e6)] | None = None
-
-
-class RankFusionRequest(FuseRequest, kw_only=True, forbid_unknown_fields=True):
-    """Fusion by ranks."""
-
-    lists: RankedLists
-    method: Literal[RANK_METHODS]  # type: ignore[valid-type]
-
-
-class NormalizedFusionRequest(FuseRequest, kw_only=True, forbid_unknown_fields=True):
-    """Fusion by scores that are normalized first."""
-
-    lists: ScoredLists
-    method: Literal[NORMALIZED_METHODS]  # type: ignore[valid-type]
-    normalize: Literal[tuple(NORMALIZATIONS)] | None = None  # type: ignore[valid-type]
-
-
-class ScoreFusionRequest(FuseRequest, kw_only=True, forbid_unknown_fields=True):
-    """Fusion by scores."""
-
-    lists: ScoredLists
-    method: Literal[SCORE_METHODS]  # type: ignore[valid-type]
-
-
-AnyFuseRequest: TypeAlias = RrfRequest | RankFusionRequest | NormalizedFusionRequest | ScoreFusionRequest
-
-_REQUEST_TYPES: dict[str, type[AnyFuseRequest]] = {
-    "rrf": RrfRequest,
-    **dict.fromkeys(RANK_METHODS, RankFusionRequest),
-    **dict.fromkeys(NORMALIZED_METHODS, NormalizedFusionRequest),
-    **dict.fromkeys(SCORE_METHODS, ScoreFusionRequest),
-}
-
-
-class ExplainedHit(Struct, kw_only=True, forbid_unknown_fields=True):
+class ExplainedHit(FuseCandidate, kw_only=True, forbid_unknown_fields=True):
     """A hit of a ranking to explain."""
 
-    id: DocumentId
-    text: str | None = None
-    score: float | None = None
     relevance: Fraction | None = None
     source: Annotated[str, Meta(max_length=1000)] | None = None
-    metadata: JsonObject | None = None
 
 
-class ExplainedRanking(Struct, kw_only=True):
+class ExplainedRanking(Struct, kw_only=True, omit_defaults=True):
     """A ranking to explain, as `/v1/search` returns it; other fields are ignored."""
 
     hits: list[ExplainedHit]
@@ -289,14 +225,8 @@ class ExplainAnswer(Struct):
 def fuse_operations(server: ServerState) -> list[Operation]:
     """Return the operations of this module."""
     limits = server.options.limits
-    readers = {struct: RequestReader(struct, limits) for struct in dict.fromkeys(_REQUEST_TYPES.values())}
+    fuse_reader = RequestReader(FuseRequest, limits)
     explain_reader = RequestReader(ExplainRequest, limits)
-
-    def parse_fuse(body: bytes) -> AnyFuseRequest:
-        value = parse_json(body)
-        method = value.get("method") if isinstance(value, dict) else None
-        struct = _REQUEST_TYPES.get(method, RrfRequest) if isinstance(method, str) else RrfRequest
-        return readers[struct].convert(value)
 
     async def run_in_thread(request: Request, function: Callable[[], object], candidates: int) -> Response:
         if candidates > limits.max_candidates:
@@ -308,10 +238,13 @@ def fuse_operations(server: ServerState) -> list[Operation]:
         return Response(await request.cancel_on_disconnect(work))
 
     async def run_fuse(request: Request) -> Response:
-        body = await request.read(parse_fuse)
-        lists = body.lists.values() if isinstance(body.lists, dict) else body.lists
-        candidates = sum(len(each if isinstance(each, list) else each.hits) for each in lists)
-        return await run_in_thread(request, lambda: _fuse(body), candidates)
+        body = await request.read(fuse_reader.read)
+        entries = body.lists.values() if isinstance(body.lists, dict) else body.lists
+        lists = [entry if isinstance(entry, list) else entry.hits for entry in entries]
+        scored = all(isinstance(hit, FuseCandidate) and hit.score is not None for hits in lists for hit in hits)
+        if not scored and (body.method or "rrf") not in RANK_METHODS:
+            raise RequestFailed("invalid", f"{body.method} fuses by scores: give each hit an id and a score")
+        return await run_in_thread(request, lambda: _fuse(body), sum(map(len, lists)))
 
     async def run_explain(request: Request) -> Response:
         body = await request.read(explain_reader.read)
@@ -321,22 +254,21 @@ def fuse_operations(server: ServerState) -> list[Operation]:
         candidates += sum(len(ids) for ids in traced if isinstance(ids, list))
         return await run_in_thread(request, lambda: _explain(body), candidates)
 
-    fuse_types = [reader.type for reader in readers.values()]
     fuse_summary = "Fuse ranked lists into one; a list may have a weight"
     explain_summary = "Explain a ranking in words, as text and as a picture"
     return [
-        Operation("POST", "/v1/fuse", fuse_summary, run_fuse, fuse_types, [RankingAnswer]),
+        Operation("POST", "/v1/fuse", fuse_summary, run_fuse, [fuse_reader.type], [RankingAnswer]),
         Operation("POST", "/v1/explain", explain_summary, run_explain, [explain_reader.type], [ExplainAnswer]),
     ]
 
 
-def _fuse(body: AnyFuseRequest) -> JsonObject:
+def _fuse(body: FuseRequest) -> JsonObject:
     data = msgspec.to_builtins(body)
     lists = data["lists"]
     entries = list(lists.values()) if isinstance(lists, dict) else lists
-    bare = [_without_nulls(entry["hits"] if isinstance(entry, dict) else entry) for entry in entries]
-    weights = [entry.get("weight") or 1.0 if isinstance(entry, dict) else 1.0 for entry in entries]
-    options = {name: data[name] for name in ("k_param", "normalize") if data.get(name) is not None}
+    bare = [entry["hits"] if isinstance(entry, dict) else entry for entry in entries]
+    weights = [entry.get("weight", 1.0) if isinstance(entry, dict) else 1.0 for entry in entries]
+    options = {name: data[name] for name in ("k_param", "normalize") if name in data}
     if any(weight != 1.0 for weight in weights):
         options["weights"] = weights
     named = dict(zip(lists, bare, strict=True)) if isinstance(lists, dict) else bare
@@ -344,21 +276,9 @@ def _fuse(body: AnyFuseRequest) -> JsonObject:
     return ranking_data(ranking, query="", explain=bool(body.explain))
 
 
-def _without_nulls(hits: list[JsonValue]) -> list[JsonValue]:
-    return [
-        {name: value for name, value in hit.items() if value is not None} if isinstance(hit, dict) else hit
-        for hit in hits
-    ]
-
-
 def _explain(body: ExplainRequest) -> ExplainAnswer:
-    given = msgspec.to_builtins(body.ranking)
-    data = {name: value for name, value in given.items() if value is not None}
-    for name in ("hits", "cut"):
-        if name in data:
-            data[name] = _without_nulls(data[name])
-    query = body.query or ""
-    notes = []
+    data = msgspec.to_builtins(body.ranking)
+    query, notes = body.query or "", []
     try:
         ranking = Ranking.from_dict(data)
         explanation = ranking.explain(query=query, top=body.top or 10)

@@ -8,40 +8,56 @@ a time, so several workers may share the folder. The files that `resift eval`, `
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import os
 import threading
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+import msgspec
+from msgspec import Struct
+
 from resift._internal.files import O_BINARY, atomic_write, file_lock
 from resift.errors import InputError
+from resift.server.endpoint import encode_json
 from resift.server.request_errors import RequestFailed
-from resift.types import JsonMapping, JsonObject
+from resift.types import JsonObject
 
 Team = Literal["a", "b"]
 
 LOG_FILE, LOCK_FILE = "log.jsonl", ".lock"
-_CHECKSUM = "crc32"
+_CHECKSUM = b',"crc32":'
 
 log = logging.getLogger("resift.server")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RatingSession:
+class RatingSession(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="session"):
     """A query with the rankings of two settings, as they were shown."""
 
     id: str
     query: str
-    settings: JsonMapping
-    lists: Mapping[str, Sequence[str]]
-    shown: Sequence[tuple[str, Team]]
-    documents: Mapping[str, str]
+    settings: JsonObject
+    lists: dict[str, list[str]]
+    shown: list[tuple[str, Team]]
+    documents: dict[str, str]
     blind: bool = False
+
+
+class Rating(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="rating"):
+    """A grade of a document in a session."""
+
+    session: str
+    id: str
+    grade: int
+
+
+_dump = functools.partial(json.dumps, ensure_ascii=False)
+_decoder: msgspec.json.Decoder[RatingSession | Rating] = msgspec.json.Decoder(RatingSession | Rating)
 
 
 @dataclass(slots=True)
@@ -53,16 +69,13 @@ class Ratings:
     documents: dict[str, str] = field(default_factory=dict)
     count: int = 0
 
-    def add(self, entry: JsonMapping) -> None:
+    def add(self, entry: RatingSession | Rating) -> None:
         """Add one line of the log."""
-        if entry["kind"] == "session":
-            values = {name: entry[name] for name in RatingSession.__slots__}
-            values["shown"] = [(id, team) for id, team in entry["shown"]]
-            session = RatingSession(**values)
-            self.sessions[session.id] = session
+        if isinstance(entry, RatingSession):
+            self.sessions[entry.id] = entry
             return
-        session = self.sessions[entry["session"]]
-        self.grades.setdefault(session.query, {})[entry["id"]] = int(entry["grade"])
+        session = self.sessions[entry.session]
+        self.grades.setdefault(session.query, {})[entry.id] = entry.grade
         self.documents.update(session.documents)
         self.count += 1
 
@@ -73,7 +86,7 @@ class RatingsLog:
     def __init__(self, folder: Path) -> None:
         if folder.exists() and not folder.is_dir():
             raise InputError(f"{folder} is a file; name a folder for the judgements.")
-        # The folder holds texts of documents: nobody else on this machine may read it.
+        # The folder has texts of documents, which other users of this machine must not read.
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder = folder
         self._lock = threading.Lock()
@@ -82,15 +95,14 @@ class RatingsLog:
         self._ratings = Ratings()
 
     def read(self) -> Ratings:
-        """Return all ratings so far, also those of other processes. Treat the result as read-only."""
+        """Return all ratings so far, including those of other processes. Treat the result as read-only."""
         with self._lock:
             return self._read()
 
     def add_session(self, session: RatingSession) -> dict[str, int]:
         """Save a session and return the grades that its query has already."""
-        entry = {name: getattr(session, name) for name in RatingSession.__slots__}
         with self._lock:
-            self._append({"kind": "session", **entry})
+            self._append(session)
             return dict(self._ratings.grades.get(session.query, {}))
 
     def add_rating(self, session_id: str, id: str, grade: int) -> int:
@@ -101,7 +113,7 @@ class RatingsLog:
                 raise RequestFailed("not_found", "There is no such session; start it again")
             if id not in session.documents:
                 raise RequestFailed("not_found", "This document was not shown in this session")
-            self._append({"kind": "rating", "session": session_id, "id": id, "grade": grade})
+            self._append(Rating(session=session_id, id=id, grade=grade))
             return self._ratings.count
 
     def _read(self) -> Ratings:
@@ -115,25 +127,19 @@ class RatingsLog:
             lines.seek(self._position)
             for line in lines:
                 if not line.endswith(b"\n"):
-                    self._check_last_line(line)
+                    # Half a line is what a crash or another writer leaves. A whole one has lost its line
+                    # break, and zeros were written by neither.
+                    if b"\0" in line or (line.strip() and (_parse_line(line[:-1]) or _parse_line(line))):
+                        raise self._damage()
                     break
                 entry = _parse_line(line)
-                try:
-                    if entry is None:
-                        raise KeyError
-                    self._ratings.add(entry)
-                except (KeyError, TypeError, ValueError, AttributeError):
-                    raise self._damage() from None
+                if entry is None or (isinstance(entry, Rating) and entry.session not in self._ratings.sessions):
+                    raise self._damage()
+                self._ratings.add(entry)
                 # Only now: a damaged line is reported again by the next request.
                 self._position += len(line)
                 self._lines += 1
         return self._ratings
-
-    def _check_last_line(self, line: bytes) -> None:
-        # Half a line is what a crash or another writer leaves. A whole one has lost its line break, and zeros
-        # were written by neither.
-        if b"\0" in line or (line.strip() and (_parse_line(line[:-1]) or _parse_line(line))):
-            raise self._damage()
 
     def _damage(self) -> RequestFailed:
         return RequestFailed(
@@ -142,9 +148,9 @@ class RatingsLog:
             "Restore the file from a backup, or delete the line",
         )
 
-    def _append(self, entry: JsonObject) -> None:
-        data = _dump(entry)
-        line = _dump({**entry, _CHECKSUM: zlib.crc32(data)}) + b"\n"
+    def _append(self, entry: RatingSession | Rating) -> None:
+        data = encode_json(entry)
+        line = b"%s%s%d}\n" % (data.removesuffix(b"}"), _CHECKSUM, zlib.crc32(data))
         with file_lock(self.folder / LOCK_FILE):
             # Reading first finds damage before anything is added behind it.
             self._read()
@@ -165,7 +171,7 @@ class RatingsLog:
             finally:
                 os.close(descriptor)
             ratings = self._read()
-            if entry["kind"] == "rating":
+            if isinstance(entry, Rating):
                 try:
                     _write_beir_folder(self.folder, ratings)
                 except OSError as exc:
@@ -173,40 +179,32 @@ class RatingsLog:
                     log.warning("%s: the BEIR files were not updated: %s", self.folder, exc)
 
 
-def _dump(entry: JsonMapping) -> bytes:
-    return json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-
-
-def _parse_line(line: bytes) -> JsonObject | None:
+def _parse_line(line: bytes) -> RatingSession | Rating | None:
     """Return an entry of the log, or None if the line is damaged. Lines of 0.2 have no checksum."""
+    data, mark, checksum = line.rpartition(_CHECKSUM)
+    if mark and checksum.rstrip(b"\n") != b"%d}" % zlib.crc32(data + b"}"):
+        return None
     try:
-        entry = json.loads(line)
-    except ValueError:
+        # A damaged name of the checksum is an unknown field.
+        return _decoder.decode(data + b"}" if mark else line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    if not isinstance(entry, dict):
-        return None
-    checksum = entry.pop(_CHECKSUM, None)
-    known = {"session": RatingSession.__slots__, "rating": ("session", "id", "grade")}
-    # A damaged name of the checksum would look like a line without one.
-    if entry.keys() != {"kind", *known.get(entry.get("kind", ""), ())}:
-        return None
-    return entry if checksum is None or checksum == zlib.crc32(_dump(entry)) else None
 
 
 def _write_beir_folder(folder: Path, ratings: Ratings) -> None:
     query_ids = {query: f"q{number}" for number, query in enumerate(ratings.grades, start=1)}
     (folder / "qrels").mkdir(exist_ok=True)
-    corpus = ({"_id": _printable_id(id), "text": text} for id, text in ratings.documents.items())
-    atomic_write(folder / "corpus.jsonl", _json_lines(corpus))
-    queries = ({"_id": id, "text": query} for query, id in query_ids.items())
-    atomic_write(folder / "queries.jsonl", _json_lines(queries))
+    corpus = [_dump({"_id": _printable_id(id), "text": text}) for id, text in ratings.documents.items()]
+    _write_lines(folder / "corpus.jsonl", corpus)
+    queries = [_dump({"_id": id, "text": query}) for query, id in query_ids.items()]
+    _write_lines(folder / "queries.jsonl", queries)
     rows = ["query-id\tcorpus-id\tscore"]
     rows += [
         f"{query_ids[query]}\t{_printable_id(id)}\t{grade}"
         for query, grades in ratings.grades.items()
         for id, grade in grades.items()
     ]
-    atomic_write(folder / "qrels" / "test.tsv", "\n".join(rows) + "\n")
+    _write_lines(folder / "qrels" / "test.tsv", rows)
 
 
 def _printable_id(id: str) -> str:
@@ -214,5 +212,6 @@ def _printable_id(id: str) -> str:
     return id if id.isprintable() else "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in id)
 
 
-def _json_lines(rows: Iterable[JsonMapping]) -> str:
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+def _write_lines(file: Path, lines: Iterable[str]) -> None:
+    # Like the log, only for this user: the folder may have existed before, open to others.
+    atomic_write(file, "".join(f"{line}\n" for line in lines), mode=0o600)

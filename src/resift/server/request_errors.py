@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, defstruct
 
 TeiType = Literal["Empty", "Overloaded", "Unhealthy", "Backend", "Validation", "Tokenizer"]
 Kind = Literal[
@@ -46,55 +46,13 @@ class RequestFailed(Exception):
         super().__init__(self.message)
 
 
-class MessageError(Struct):
-    """Cohere's error body."""
-
-    message: str
-    id: str
-
-
-class DetailError(Struct):
-    """Error body of Jina and Voyage."""
-
-    detail: str
-
-
-class MessageAndDetailError(Struct):
-    """Error body that clients of Cohere and of Jina both understand."""
-
-    message: str
-    detail: str
-    id: str
-
-
-class TeiError(Struct):
-    """TEI's error body; the types are spelled as in its openapi.json."""
-
-    error: str
-    error_type: TeiType
-
-
-class OpenAIErrorDetail(Struct):
-    """The inner part of OpenAI's error body."""
-
-    message: str
-    type: str
-    param: None
-    code: int
-
-
-class OpenAIError(Struct):
-    """Error body of OpenAI, vLLM and infinity."""
-
-    error: OpenAIErrorDetail
-
-
-class OwnError(Struct):
-    """Error body of Resift's own routes."""
-
-    error: Kind
-    message: str
-    id: str
+MessageError = defstruct("MessageError", [("message", str), ("id", str)])
+DetailError = defstruct("DetailError", [("detail", str)])
+MessageAndDetailError = defstruct("MessageAndDetailError", [("message", str), ("detail", str), ("id", str)])
+TeiError = defstruct("TeiError", [("error", str), ("error_type", TeiType)])
+OpenAIErrorDetail = defstruct("OpenAIErrorDetail", [("message", str), ("type", str), ("param", None), ("code", int)])
+OpenAIError = defstruct("OpenAIError", [("error", OpenAIErrorDetail)])
+OwnError = defstruct("OwnError", [("error", Kind), ("message", str), ("id", str)])
 
 
 @dataclass(frozen=True, slots=True)

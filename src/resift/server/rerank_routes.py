@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +20,6 @@ from resift.server.api_dialects import (
     ROUTES,
     SERVED,
     RankedDocument,
-    RerankAnswer,
     RerankRequest,
     ServedDialect,
     Span,
@@ -62,41 +60,35 @@ def rerank_operations(server: ServerState) -> list[Operation]:
     ]
 
 
-def rerank_reader(server: ServerState, dialect: ServedDialect) -> RequestReader[RerankRequest]:
-    """Return the reader of a dialect's requests under this server's options."""
-    options = server.options
-    struct = dialect.request
-    if options.zero_means_all and dialect.cutoff_field:
-        cutoff = Annotated[int, Meta(ge=0)] | None
-        struct = msgspec.defstruct(  # type: ignore[assignment]  # a subclass of its base
-            struct.__name__, [(dialect.cutoff_field, cutoff, None)], bases=(struct,), kw_only=True
-        )
-    return RequestReader(struct, options.limits, strict=options.strict, unique_keys=options.strict)
-
-
 def _rerank_operation(server: ServerState, path: str) -> Operation:
-    names = ROUTES[path]
+    names, options = ROUTES[path], server.options
     dialects = [SERVED[name] for name in names]
-    readers = {dialect.name: rerank_reader(server, dialect) for dialect in dialects}
-    reader = readers[names[0]]
-    parse = functools.partial(parse_json, unique_keys=server.options.strict)
+    readers: dict[str, RequestReader[RerankRequest]] = {}
+    for dialect in dialects:
+        struct = dialect.request
+        if options.zero_means_all and dialect.cutoff_field:
+            cutoff = (dialect.cutoff_field, Annotated[int, Meta(ge=0)] | None, None)
+            struct = msgspec.defstruct(struct.__name__, [cutoff], bases=(struct,), kw_only=True)  # type: ignore[assignment]
+        readers[dialect.name] = RequestReader(struct, options.limits, strict=options.strict, unique_keys=options.strict)
 
     async def run(request: Request) -> Response:
-        if len(dialects) == 1:
-            dialect, request.errors = dialects[0], dialects[0].errors
-            body = await request.read(reader.read, dialect=dialect.name)
-        else:
+        dialect = dialects[0]
 
-            def parse_and_choose(data: bytes) -> tuple[ServedDialect, RerankRequest]:
-                value = parse(data)
-                dialect = choose_dialect(names, value)
-                request.errors, request.dialect = dialect.errors, dialect.name
-                return dialect, readers[dialect.name].convert(value)
+        def parse(data: bytes) -> RerankRequest:
+            nonlocal dialect
+            if len(dialects) == 1:
+                return readers[dialect.name].read(data)
+            value = parse_json(data, unique_keys=options.strict)
+            dialect = choose_dialect(names, value)
+            request.errors, request.dialect = dialect.errors, dialect.name
+            return readers[dialect.name].convert(value)
 
-            dialect, body = await request.read(parse_and_choose)
+        body = await request.read(parse, dialect=dialect.name)
         return await request.cancel_on_disconnect(rerank(request, dialect, body))
 
-    forms = [error_form_for_path(path), *(dialect.errors for dialect in dialects)]
+    forms = [dialect.errors for dialect in dialects]
+    if len(dialects) > 1:
+        forms.insert(0, error_form_for_path(path))  # until the dialect of the body is known
     types, answers = [each.type for each in readers.values()], [dialect.answer for dialect in dialects]
     return Operation("POST", path, f"Rerank documents ({' or '.join(names)})", run, types, answers, errors=forms)
 
@@ -122,37 +114,38 @@ async def rerank(request: Request, dialect: ServedDialect, body: RerankRequest) 
         hits = [Hit(str(i), text) for i, text in enumerate(texts)]
         ranking = await rescore(counter, body.query, hits, k=len(hits), deadline=deadline)
         normalize = score_normalizer(ranking)
-        span_rows = (
-            await find_relevant_spans(
+        span_rows: Mapping[str, list[Span]] = {}
+        if spans:
+            span_rows = await find_relevant_spans(
                 scorer, body.query, ranking.hits[:shown], spans, normalize=normalize, deadline=deadline
             )
-            if spans
-            else {}
-        )
     outcome = Outcome.from_ranking(ranking)
-    if is_true(getattr(body, "raw_scores", None)):
-        normalize = _raw_scores(ranking)
     indices, scores = ranking.indices()[:shown], ranking.scores()
+    if is_true(getattr(body, "raw_scores", None)):
+        # Unscored documents get the lowest score: clients sort by it, and logits are often below 0.
+        lowest = min((score for score in scores if score is not None), default=0.0)
+        normalize = lambda score: lowest if score is None else score  # noqa: E731
     rows = [RankedDocument(i, normalize(score)) for i, score in zip(indices, scores[:shown], strict=True)]
-    if dialect.returns_documents(body):
-        for row in rows:
-            row.document = _returned_document(documents[row.index], texts[row.index], dialect)
+    for row in rows if dialect.returns_documents(body) else ():
+        document, text = documents[row.index], texts[row.index]
+        fields = document if isinstance(document, dict) else {}
+        row.document = text if dialect.plain_documents else {"text": text, **fields}
     if spans:
         for row, hit in zip(rows, ranking.hits, strict=False):
             row.relevant_spans = span_rows.get(hit.id, [])
     warnings = [*filter(None, (outcome.degraded, outcome.note))]
     if ranking.unscored and (empty := sum(not text.strip() for text in texts)):
         warnings.append(f"{empty} of {len(texts)} documents have no text and are ranked last")
-    answer = RerankAnswer(
+    answer = dialect.make_answer(
+        rows,
+        count_tokens=counter.total,
+        candidates=len(texts),
+        warnings=warnings,
         id=request.id,
         model=model,
-        documents=rows,
-        warnings=warnings,
-        candidates=len(texts),
-        tokens=counter.total,
         created=int(time.time()),
     )
-    return Response(dialect.make_answer(answer), outcome=outcome)
+    return Response(answer, outcome=outcome)
 
 
 def read_texts(documents: Sequence[str | JsonObject], rank_fields: Sequence[str] | None = None) -> list[str]:
@@ -166,7 +159,9 @@ def read_texts(documents: Sequence[str | JsonObject], rank_fields: Sequence[str]
 def score_normalizer(ranking: Ranking) -> Callable[[float | None], float]:
     """Return the function that maps the scores of a ranking to 0 to 1, in the same order; 0 if unscored."""
     scales = [record.score_scale for record in ranking.trace if record.kind is StageKind.RERANK]
-    return _clamp if scales and scales[-1] in ("probability", "cosine") else _sigmoid
+    if scales and scales[-1] in ("probability", "cosine"):
+        return lambda score: min(1.0, max(0.0, score or 0.0))
+    return _sigmoid
 
 
 def _sigmoid(score: float | None) -> float:
@@ -174,22 +169,6 @@ def _sigmoid(score: float | None) -> float:
         return 0.0
     # Both forms keep exp() from overflowing.
     return 1 / (1 + math.exp(-score)) if score >= 0 else math.exp(score) / (1 + math.exp(score))
-
-
-def _clamp(score: float | None) -> float:
-    return 0.0 if score is None else min(1.0, max(0.0, score))
-
-
-def _raw_scores(ranking: Ranking) -> Callable[[float | None], float]:
-    # Unscored documents get the lowest score: clients sort by it, and logits are often below 0.
-    lowest = min((score for score in ranking.scores() if score is not None), default=0.0)
-    return lambda score: lowest if score is None else score
-
-
-def _returned_document(document: str | JsonObject, text: str, dialect: ServedDialect) -> str | JsonObject:
-    if dialect.plain_documents:
-        return text
-    return {"text": text, **document} if isinstance(document, dict) else {"text": text}
 
 
 class TokenCounter:
@@ -228,7 +207,10 @@ async def find_relevant_spans(
     texts = {hit.id: hit.text for hit in hits}
     sentences = await asyncio.to_thread(lambda: {id: sentence_spans(text) for id, text in texts.items()})
     while long := [id for id, spans in sentences.items() if len(spans) > MAX_SENTENCES]:
-        blocks = {id: _split_into_blocks(sentences[id]) for id in long}
+        blocks: dict[str, list[Sequence[Position]]] = {}
+        for id in long:
+            size = -(-len(sentences[id]) // BLOCKS)
+            blocks[id] = [sentences[id][i : i + size] for i in range(0, len(sentences[id]), size)]
         edges = {id: [(block[0][0], block[-1][1]) for block in blocks[id]] for id in long}
         block_scores = await _score_parts(scorer, query, texts, edges, deadline)
         for id in long:
@@ -239,19 +221,11 @@ async def find_relevant_spans(
     threshold = DEFAULT_THRESHOLD if options.threshold is None else options.threshold
     relevant = {}
     for id, spans in sentences.items():
-        scored = [
-            Span(start, end, normalize(scores[id, i])) for i, (start, end) in enumerate(spans) if (id, i) in scores
-        ]
-        relevant_spans = sorted(
-            (span for span in scored if span.score >= threshold), key=lambda span: (-span.score, span.start)
-        )
-        relevant[id] = sorted(relevant_spans[: options.max_spans], key=lambda span: span.start)
+        scored = [Span(*span, normalize(scores[id, i])) for i, span in enumerate(spans) if (id, i) in scores]
+        best_first = sorted(scored, key=lambda span: (-span.score, span.start))
+        kept = [span for span in best_first if span.score >= threshold][: options.max_spans]
+        relevant[id] = sorted(kept, key=lambda span: span.start)
     return relevant
-
-
-def _split_into_blocks(spans: Sequence[Position]) -> list[Sequence[Position]]:
-    size = -(-len(spans) // BLOCKS)
-    return [spans[i : i + size] for i in range(0, len(spans), size)]
 
 
 async def _score_parts(

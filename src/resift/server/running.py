@@ -115,10 +115,12 @@ def run_worker(
     worker = _Worker(config, state, connections, listener, delay_s=listen.drain_delay_s)
     state.on_failure = worker.stop
     state.accept_when_ready = listen.workers > 1
-    worker.handle_signals()
+    # Before uvicorn starts, which installs the same handler again: an early signal drains too.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, worker.handle_exit)
     try:
         with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-            runner.run(worker.run())
+            runner.run(worker.serve_and_drain())
     finally:
         # A second SIGTERM in the last moments must not turn an orderly exit into a killed process.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -126,19 +128,7 @@ def run_worker(
     return FAILED if state.failure else 0
 
 
-class _Server(uvicorn.Server):
-    """A uvicorn server that leaves signals to its worker from the first moment."""
-
-    def __init__(self, config: uvicorn.Config, on_signal: Callable[[int, object], None]) -> None:
-        super().__init__(config)
-        self._on_signal = on_signal
-
-    def handle_exit(self, sig: int, frame: object) -> None:
-        """Pass a signal on; uvicorn would end at once and forget the drain."""
-        self._on_signal(sig, frame)
-
-
-class _Worker:
+class _Worker(uvicorn.Server):
     """A uvicorn server that announces its end before it closes the port."""
 
     def __init__(
@@ -150,8 +140,7 @@ class _Worker:
         *,
         delay_s: float,
     ) -> None:
-        self._server = _Server(config, self._on_signal)
-        self._config = config
+        super().__init__(config)
         self._state = state
         self._connections = connections
         self._listener = listener
@@ -160,25 +149,21 @@ class _Worker:
         self._signals: list[int] = []
         self._wake_up: Callable[[], object] = lambda: None
 
-    def handle_signals(self) -> None:
-        """Install the signal handlers; uvicorn installs the same one again when it starts."""
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._on_signal)
-
-    def _on_signal(self, number: int, frame: object) -> None:
-        self._signals.append(number)
+    def handle_exit(self, sig: int, frame: object) -> None:
+        """Remember a signal for `serve_and_drain`; uvicorn would end at once."""
+        self._signals.append(sig)
         self._wake_up()
 
     def stop(self) -> None:
         """End without a delay, because nothing can be answered."""
-        self._server.should_exit = True
+        self.should_exit = True
         self._wake_up()
 
-    async def run(self) -> None:
+    async def serve_and_drain(self) -> None:
         """Serve until a signal, then drain."""
         loop, event = asyncio.get_running_loop(), asyncio.Event()
         self._wake_up = lambda: loop.call_soon_threadsafe(event.set)
-        serving = asyncio.create_task(self._server.serve(sockets=[self._listener]))
+        serving = asyncio.create_task(self.serve(sockets=[self._listener]))
         if self._signals:
             event.set()
         stopping: asyncio.Task[None] | None = None
@@ -189,22 +174,19 @@ class _Worker:
             event.clear()
             signals, self._signals = self._signals, []
             if signal.SIGINT in signals:
-                self._hurry()
-            if (signals or self._server.should_exit) and stopping is None:
+                # The second Ctrl+C does not wait for anything.
+                self.force_exit = self._hurried.is_set()
+                self._hurried.set()
+                self.config.timeout_graceful_shutdown = HURRIED_S  # type: ignore[assignment]  # typed int
+            if (signals or self.should_exit) and stopping is None:
                 stopping = asyncio.create_task(self._drain())
         await serving
 
-    def _hurry(self) -> None:
-        # The second Ctrl+C does not wait for anything.
-        self._server.force_exit = self._hurried.is_set()
-        self._hurried.set()
-        self._config.timeout_graceful_shutdown = HURRIED_S  # type: ignore[assignment]  # seconds, typed int
-
     async def _drain(self) -> None:
         self._state.phase = "draining"
-        while not self._server.started:  # noqa: ASYNC110 - uvicorn has no event
+        while not self.started:  # noqa: ASYNC110 - uvicorn has no event
             await asyncio.sleep(0.01)
-        if not self._hurried.is_set() and not self._server.should_exit:
+        if not self._hurried.is_set() and not self.should_exit:
             log.info("draining: not ready any more, closing the port in %.1f s", self._delay_s)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._hurried.wait(), self._delay_s)
@@ -217,7 +199,7 @@ class _Worker:
                 break
             await asyncio.sleep(POLL_INTERVAL_S)
         self._state.phase = "closed"
-        self._server.should_exit = True
+        self.should_exit = True
 
     async def _stop_accepting(self) -> None:
         """Close the port without a reset for clients whose connection the kernel has accepted."""
@@ -233,13 +215,13 @@ class _Worker:
                 client, _ = self._listener.accept()
                 client.setblocking(False)
                 accepted.append(client)
-        for server in self._server.servers:
+        for server in self.servers:
             server.close()
         for client in accepted:
             if self._connections.make_another is None:
                 client.close()
             else:
-                await loop.connect_accepted_socket(self._connections.make_another, client, ssl=self._config.ssl)
+                await loop.connect_accepted_socket(self._connections.make_another, client, ssl=self.config.ssl)
 
 
 class _Supervisor:
@@ -264,8 +246,7 @@ class _Supervisor:
         while any(worker.is_alive() for worker in self._workers) or not self._ending:
             # Returns as soon as a worker dies.
             wait([worker.sentinel for worker in self._workers if worker.is_alive()], timeout=0.2)
-            if not self._ending:
-                self._replace_dead()
+            self._replace_dead()
         # A worker that got SIGTERM before it could handle signals was killed by it, which is fine.
         codes = [abs(worker.exitcode or 0) for worker in self._workers if worker.exitcode != -signal.SIGTERM]
         return self._exit_code or max(codes, default=0)
@@ -278,14 +259,14 @@ class _Supervisor:
 
     def _replace_dead(self) -> None:
         for i, worker in enumerate(self._workers):
-            if worker.is_alive():
+            if self._ending or worker.is_alive():
                 continue
             lived_s = time.monotonic() - self._started_at[worker.pid or 0]
             # A worker that was killed by a signal did not fail by itself, however soon.
             if worker.exitcode == FAILED or (lived_s < RESTART_AFTER_S and (worker.exitcode or 0) >= 0):
                 self._exit_code = FAILED
                 self._end_all()
-                return
+                continue
             log.warning("worker %d died with %s; starting another", worker.pid, worker.exitcode)
             self._workers[i] = self._start()
 
@@ -312,7 +293,7 @@ def _run_worker_process(
 
 
 def _end_with_parent() -> None:
-    """End this worker when the supervisor was killed: it would keep the port, and nobody would replace it."""
+    """End this worker when the supervisor was killed: it would keep the port and never be replaced."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

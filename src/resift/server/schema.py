@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import sys
+from collections.abc import Callable
 from types import UnionType
 from typing import Annotated, Generic, Literal, TypeVar, Union, get_args, get_origin
 
@@ -68,11 +69,13 @@ class RequestReader(Generic[S]):
             return msgspec.convert(value, self.type)
         except msgspec.ValidationError:
             # JSON Schema calls 3.0 an integer too.
-            value = _whole_floats_as_ints(value)
+            value = _map_values(value, lambda leaf: int(leaf) if type(leaf) is float and leaf.is_integer() else leaf)
         problem = next(find_problems(value, self.type), None)
         if problem is None:
             return msgspec.convert(value, self.type)
-        raise RequestFailed(_failure_kind(problem), _describe(problem))
+        empty = problem.kind == "blank" or (problem.kind == "size" and not problem.value)
+        kind: Kind = "unknown_field" if problem.kind == "unknown" else "empty" if empty else "invalid"
+        raise RequestFailed(kind, _describe(problem))
 
 
 def parse_json(body: bytes, *, unique_keys: bool = False) -> JsonValue:
@@ -93,18 +96,30 @@ def parse_json(body: bytes, *, unique_keys: bool = False) -> JsonValue:
         raise RequestFailed("invalid", "The body is nested too deeply") from None
     except (msgspec.MsgspecError, ValueError) as exc:
         if "surrogate" in str(exc) and len(body) <= MAX_REPAIRED_BYTES:
-            return _replace_surrogates(_load_repaired(body))
+            return _replace_surrogates(body)
         place = str(exc).rpartition("(byte ")[2].rstrip(")")
         where = f" at byte {place}" if place.isdecimal() else ""
         # Not chained: these exceptions may carry the whole body.
         raise RequestFailed("invalid", f"The body is not JSON{where}") from None
 
 
-def _load_repaired(body: bytes) -> JsonValue:
+def _replace_surrogates(body: bytes) -> JsonValue:
     try:
-        return json.loads(body, parse_constant=_refuse_constant)
+        value = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         raise RequestFailed("invalid", "The body is not JSON") from None
+    return _map_values(
+        value, lambda leaf: leaf.encode("utf-8", "replace").decode("utf-8") if isinstance(leaf, str) else leaf
+    )
+
+
+def _map_values(value: JsonValue, change: Callable[[JsonValue], JsonValue]) -> JsonValue:
+    """Return a JSON value with this change to every key, text and number in it."""
+    if isinstance(value, list):
+        return [_map_values(item, change) for item in value]
+    if isinstance(value, dict):
+        return {change(key): _map_values(item, change) for key, item in value.items()}
+    return change(value)
 
 
 def _refuse_constant(constant: str) -> None:
@@ -115,26 +130,6 @@ def _refuse_repeated_keys(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
     value = dict(pairs)
     if len(value) != len(pairs):
         raise RequestFailed("invalid", "The body has a key twice")
-    return value
-
-
-def _replace_surrogates(value: JsonValue) -> JsonValue:
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode("utf-8")
-    if isinstance(value, list):
-        return [_replace_surrogates(item) for item in value]
-    if isinstance(value, dict):
-        return {_replace_surrogates(key): _replace_surrogates(item) for key, item in value.items()}
-    return value
-
-
-def _whole_floats_as_ints(value: JsonValue) -> JsonValue:
-    if isinstance(value, float):
-        return int(value) if value.is_integer() else value
-    if isinstance(value, list):
-        return [_whole_floats_as_ints(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _whole_floats_as_ints(item) for key, item in value.items()}
     return value
 
 
@@ -182,32 +177,21 @@ def limit_type(hint: object, limits: Limits) -> object:  # noqa: PLR0911 - one c
 
 
 _EXPECTED = {
-    "StrType": "a string",
-    "IntType": "an integer",
-    "FloatType": "a number",
-    "BoolType": "true or false",
-    "ListType": "a list",
-    "NoneType": "null",
-    "LiteralType": "a string",
-}
+    "StrType": "a string", "IntType": "an integer", "FloatType": "a number", "BoolType": "true or false",
+    "ListType": "a list", "NoneType": "null", "LiteralType": "a string",
+}  # fmt: skip
 _JSON_TYPES = {
     str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object",
 }  # fmt: skip
-
-
-def _failure_kind(problem: Problem) -> Kind:
-    if problem.kind == "unknown":
-        return "unknown_field"
-    empty = problem.kind == "blank" or (problem.kind == "size" and not problem.value)
-    return "empty" if empty else "invalid"
 
 
 def _describe(problem: Problem) -> str:  # noqa: PLR0911 - one sentence per kind of problem
     """Return one sentence about a mistake, without the value: it may be a document."""
     value: JsonValue = problem.value
     expected: JsonValue = problem.expected
-    path = tuple(part if isinstance(part, int) else _printable(part) for part in problem.path)
-    name = Problem(path, problem.kind, None, expected).name() or "body"
+    # Names of fields are the client's too.
+    name = "".join(char if char.isprintable() else "?" for char in problem.name()[:120])
+    name = name or ("''" if problem.path else "body")
     if problem.kind == "type":
         first = expected.types[0] if hasattr(expected, "types") else expected
         wanted = _EXPECTED.get(type(first).__name__, "an object")
@@ -230,8 +214,3 @@ def _describe(problem: Problem) -> str:  # noqa: PLR0911 - one sentence per kind
         "unknown": "is not a known field",
     }
     return f"{name} {sentences[problem.kind]}"
-
-
-def _printable(key: str) -> str:
-    """Return a key of the client in a form that fits into a message."""
-    return "".join(char if char.isprintable() else "?" for char in key[:40]) or "''"

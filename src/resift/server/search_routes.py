@@ -7,9 +7,11 @@ import hashlib
 import os
 from collections import OrderedDict
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Literal, TypeAlias
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias, TypeVar
 
+import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent
@@ -25,7 +27,6 @@ from resift.pipeline.fan_out import Store, StoreRef
 from resift.pipeline.pipeline import Pipeline
 from resift.pipeline.scored_search import ranking_relevance
 from resift.pipeline.stages import AdaptiveDepth, Rerank, Shape
-from resift.protocols import Reranker
 from resift.ranking import order_model
 from resift.ranking.boosts import check_boosts
 from resift.ranking.context import MAX_TOKENS
@@ -73,10 +74,12 @@ MAX_LISTED_IDS = 200_000
 SAMPLE_QUERIES = 5
 MAX_CONTEXT_TOKENS = 100_000
 
+K = TypeVar("K")
+V = TypeVar("V")
 FieldName = Annotated[str, Meta(min_length=1, max_length=200, pattern=NOT_BLANK)]
 
 
-class RequestDocument(Struct, kw_only=True, forbid_unknown_fields=True):
+class RequestDocument(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """A document in a request."""
 
     text: NonEmpty
@@ -105,7 +108,7 @@ class BoostRequest(Struct, kw_only=True, forbid_unknown_fields=True, frozen=True
     values: dict[str, Annotated[float, Meta(ge=-1, le=1)]] | None = None
 
 
-class SearchSettings(Struct, kw_only=True, forbid_unknown_fields=True, frozen=True):
+class SearchSettings(Struct, kw_only=True, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
     """Fusion method, reranker, rerank depth, weight of the reranker, and preferences for fields.
 
     None leaves a value to the evidence.
@@ -167,7 +170,7 @@ class AskAnswer(Struct, kw_only=True):
     warnings: list[str] | UnsetType = UNSET
 
 
-def search_operations(server: ServerState, search: SearchService, ask: AskService) -> list[Operation]:
+def search_operations(server: ServerState, search: SearchService) -> list[Operation]:
     """Return the operations of this module."""
     limits = server.options.limits
     search_reader = RequestReader(SearchRequest, limits)
@@ -179,13 +182,20 @@ def search_operations(server: ServerState, search: SearchService, ask: AskServic
         data = await asyncio.to_thread(_search_data, body, ranking, pipeline)
         if body.context is not None:
             deadline = request.deadline(body.deadline_ms)
-            async with request.admit(MAX_SENTENCES if body.context.prune else 1, 0, deadline):
-                data["context"] = await _read_context(ranking, body.context, deadline)
+            wanted, left_s = body.context, deadline.timeout_s
+            async with request.admit(MAX_SENTENCES if wanted.prune else 1, 0, deadline):
+                context = await ranking.acontext(
+                    wanted.max_tokens or MAX_TOKENS,
+                    neighbors=1 if wanted.neighbors is None else wanted.neighbors,
+                    prune=bool(wanted.prune),
+                    deadline_s=None if left_s is None else max(left_s, 0.001),
+                )
+            data["context"] = context.to_dict()
         return Response(data, outcome=Outcome.from_ranking(ranking))
 
     async def run_ask(request: Request) -> Response:
         body = await request.read(ask_reader.read)
-        return await request.cancel_on_disconnect(ask.answer(request, body))
+        return await request.cancel_on_disconnect(search.ask(request, body))
 
     search_summary = "Search the server's index, or documents of the request"
     ask_summary = "Answer a question with sources, word for word, or report that nothing here answers it"
@@ -196,7 +206,7 @@ def search_operations(server: ServerState, search: SearchService, ask: AskServic
 
 
 class IndexSummary(Struct, kw_only=True):
-    """What an index holds; empty where the store cannot tell."""
+    """Content of an index, as far as its store can tell."""
 
     name: str
     passages: int | None = None
@@ -216,12 +226,7 @@ async def _summarize(store: SQLiteStore) -> IndexSummary:
     ids = await store.ids()
     hits = await store.get(ids[:: max(1, len(ids) // SAMPLED_DOCUMENTS)][:SAMPLED_DOCUMENTS])
     summary.keys = sorted({key for hit in hits for key, value in hit.metadata.items() if value is not None})
-    summary.queries = _sample_queries(hits)
-    return summary
-
-
-def _sample_queries(hits: Sequence[Hit]) -> list[str]:
-    """Return last headings, or first words, as queries to try; names with digits are often item numbers."""
+    # Queries to try: last headings or first words. Names with digits are often item numbers.
     names = []
     for hit in hits:
         name = hit_title(hit).rpartition(" › ")[2]
@@ -230,14 +235,16 @@ def _sample_queries(hits: Sequence[Hit]) -> list[str]:
         names.append(name.strip(" #:.…"))
     words = [name for name in dict.fromkeys(names) if name and not any(char.isdigit() for char in name)]
     words.sort(key=lambda name: " " not in name)  # several words first, otherwise in the order of the index
-    return words[:SAMPLE_QUERIES]
+    summary.queries = words[:SAMPLE_QUERIES]
+    return summary
 
 
 class SearchService:
-    """Searches, with a pipeline per combination of settings."""
+    """Searches with a pipeline per combination of settings, and answers questions from the results."""
 
     def __init__(self, server: ServerState) -> None:
         self._server = server
+        self._agent: KnowledgeGraphAgent | None = None
         self._stores: list[SQLiteStore] | None = None
         self._files: list[tuple[int, int]] = []
         self._closing: set[asyncio.Task[None]] = set()
@@ -264,33 +271,77 @@ class SearchService:
         async with request.admit(pairs, len(texts), deadline):
             if body.documents is None:
                 pipeline = await self._pipeline(settings)
-                return await pipeline.search(
-                    body.query, k=body.k, where=body.where, deadline_s=deadline.timeout_s
-                ), pipeline
+                left_s = deadline.timeout_s
+                return await pipeline.search(body.query, k=body.k, where=body.where, deadline_s=left_s), pipeline
             # Documents are analyzed in Python, for seconds if they are many. A late answer is an empty one.
-            documents = body.documents
-            work = run_in_own_loop(lambda: self._search_documents(settings, documents, body, deadline))
             try:
                 async with asyncio.timeout(deadline.timeout_s):
-                    return await work
+                    return await run_in_own_loop(lambda: self._search_documents(settings, body, deadline))
             except TimeoutError:
                 reason = "deadline: the documents were not searched in time"
                 return Ranking((), degraded=True, reason=reason, query=body.query), None
 
     async def _search_documents(
-        self,
-        settings: SearchSettings | None,
-        documents: Sequence[str | RequestDocument],
-        body: SearchRequest,
-        deadline: Deadline,
+        self, settings: SearchSettings | None, body: SearchRequest, deadline: Deadline
     ) -> tuple[Ranking, Pipeline]:
-        stores, late = await self._index_documents(documents, deadline)
+        stores, late = await self._index_documents(document_hits(body.documents or ()), deadline)
         pipeline = self._make_pipeline(settings or SearchSettings(), stores)
         ranking = await pipeline.search(body.query, k=body.k, where=body.where, deadline_s=deadline.timeout_s)
         if late:
             reason = "; ".join(filter(None, (late, ranking.reason)))
             ranking = replace(ranking, degraded=True, reason=reason)
         return ranking, pipeline
+
+    async def ask(self, request: Request, body: AskRequest) -> Response:
+        """Answer a question from the server's knowledge pack, or from the passages of a search."""
+        server, deadline = self._server, request.deadline(body.deadline_ms)
+        if server.options.pack is not None and body.documents is None:
+            if body.where is not None:
+                raise RequestFailed("invalid", "where filters an index or documents; a pack has no metadata")
+            async with request.admit(PAIRS_PER_PACK_QUESTION, 0, deadline):
+                agent = await self._open_agent(server.options.pack)
+                answer = await agent.aquery(body.question, deadline_s=deadline.timeout_s, explain=bool(body.explain))
+            return Response(answer)
+        if not self.has_index and body.documents is None:
+            raise RequestFailed(
+                "not_found", "Nothing to answer from: start with --pack PACK or --store FILE, or send documents"
+            )
+        question, notes = clean_question(body.question)
+        k = body.k or DEFAULT_PASSAGES
+        query = SearchRequest(
+            query=question or body.question,
+            k=k,
+            where=body.where,
+            documents=body.documents,
+            deadline_ms=body.deadline_ms,
+        )
+        ranking, _ = await self.search(request, query)
+        _, scorer = server.model(None)
+
+        def write() -> Coroutine[object, object, JsonObject]:
+            writer = ExtractiveWriter(scorer=scorer, embedder=server.embedder)
+            return answer_from_ranking(
+                question,
+                ranking,
+                MultiDocSynthesizer(writer, max_documents=k),
+                embedder=server.embedder_name,
+                deadline=deadline,
+                notes=notes,
+                explain=bool(body.explain),
+            )
+
+        # Documents of a request may be long, and their sentences are found in Python.
+        work = request.before_deadline(deadline, run_in_own_loop(write)) if body.documents else write()
+        return Response(await work, outcome=Outcome.from_ranking(ranking))
+
+    async def _open_agent(self, pack: Path) -> KnowledgeGraphAgent:
+        """Return the agent of the pack, which is opened at the first question."""
+        async with self._lock:
+            if self._agent is None:
+                self._agent = await asyncio.to_thread(
+                    lambda: KnowledgeGraphAgent(pack, enable_cross_encoder=True, sink=self._server.metrics.sink)
+                )
+            return self._agent
 
     async def describe(self) -> list[IndexSummary]:
         """Return what the indexes of the server hold: counts, keys for filters, and queries to try."""
@@ -301,9 +352,11 @@ class SearchService:
         return [await _summarize(store) for store in self._stores or ()]
 
     async def close(self) -> None:
-        """Close the indexes."""
+        """Close the indexes and the pack."""
         for store in self._stores or ():
             await store.close()
+        if self._agent is not None:
+            self._agent.close()
 
     async def _pipeline(self, settings: SearchSettings | None) -> Pipeline:
         if self._stores is not None and self._file_ids() != self._files:
@@ -322,16 +375,14 @@ class SearchService:
         if self._server.pipeline is not None and settings is None:
             return self._server.pipeline
         chosen = settings or SearchSettings()
-        key = encode_json(structs.asdict(chosen))
+        key = encode_json(chosen)
         pipeline = self._pipelines.get(key) or self._make_pipeline(chosen, await self._open_stores())
-        self._pipelines[key] = pipeline
-        self._pipelines.move_to_end(key)
-        while len(self._pipelines) > CACHED_PIPELINES:
-            self._pipelines.popitem(last=False)
-        return pipeline
+        return _keep(self._pipelines, key, pipeline, CACHED_PIPELINES)
 
     def _make_pipeline(self, settings: SearchSettings, stores: Sequence[Store | StoreRef]) -> Pipeline:
-        options: JsonObject = {"fuse": _make_fuser(settings.fusion or "weighted"), "fetch": FETCH}
+        method: str = settings.fusion or "weighted"
+        fusers = {"weighted": WeightedReranker, "rrf": RRFReranker}
+        options: JsonObject = {"fuse": fusers.get(method, lambda: FusionReranker(method))(), "fetch": FETCH}
         policy = ShapePolicy() if settings.reranker != "none" else ShapePolicy(blend=None, guard=None)
         if settings.recency is not None:
             policy = replace(policy, recency=Recency(**structs.asdict(settings.recency)))
@@ -379,19 +430,15 @@ class SearchService:
             stores.append(store)
         return stores
 
-    async def _index_documents(
-        self, documents: Sequence[str | RequestDocument], deadline: Deadline
-    ) -> tuple[list[MemoryStore], str]:
+    async def _index_documents(self, hits: Sequence[Hit], deadline: Deadline) -> tuple[list[MemoryStore], str]:
         """Return stores of the documents in a request, for keywords and for vectors.
 
         If the deadline is too short for vectors, there are keywords only, and a note about it.
         """
-        hits = document_hits(documents)
         content = encode_json([[hit.id, hit.text, hit.metadata] for hit in hits])
         digest = hashlib.sha256(content).hexdigest()
         if digest in self._document_sets:
-            self._document_sets.move_to_end(digest)
-            return self._document_sets[digest], ""
+            return _keep(self._document_sets, digest, self._document_sets[digest], CACHED_DOCUMENT_SETS), ""
         words = MemoryStore(name="words")
         for i in range(0, len(hits), INDEX_BATCH):
             await words.add(hits[i : i + INDEX_BATCH])
@@ -406,29 +453,23 @@ class SearchService:
             except TimeoutError:
                 return stores, "deadline: the documents were searched by keywords only"
             stores.append(vectors)
-        self._document_sets[digest] = stores
-        while len(self._document_sets) > CACHED_DOCUMENT_SETS:
-            self._document_sets.popitem(last=False)
-        return stores, ""
+        return _keep(self._document_sets, digest, stores, CACHED_DOCUMENT_SETS), ""
 
 
-def _make_fuser(method: str) -> Reranker:
-    if method == "weighted":
-        return WeightedReranker()
-    return RRFReranker() if method == "rrf" else FusionReranker(method)
+def _keep(cache: OrderedDict[K, V], key: K, value: V, size: int) -> V:
+    """Save the value as the most recent one, drop the oldest beyond the size, and return the value."""
+    cache[key] = value
+    cache.move_to_end(key)
+    if len(cache) > size:
+        cache.popitem(last=False)
+    return value
 
 
 def document_hits(documents: Sequence[str | RequestDocument]) -> list[Hit]:
     """Return the documents of a request as hits with unique ids."""
-    plain = [
-        each
-        if isinstance(each, str)
-        else {name: value for name, value in structs.asdict(each).items() if value is not None}
-        for each in documents
-    ]
     counts: dict[str, int] = {}
     hits = []
-    for hit in read_hits(plain, unique=False):
+    for hit in read_hits(msgspec.to_builtins(documents), unique=False):
         # A repeated id gets a number, so that no document is lost.
         counts[hit.id] = counts.get(hit.id, 0) + 1
         hits.append(hit if counts[hit.id] == 1 else replace(hit, id=f"{hit.id} #{counts[hit.id]}"))
@@ -443,88 +484,3 @@ def _search_data(body: SearchRequest, ranking: Ranking, pipeline: Pipeline | Non
     if body.report:
         data["report"] = ranking.explain(query=body.query).html()
     return {"query": body.query, **data}
-
-
-async def _read_context(ranking: Ranking, wanted: ContextRequest, deadline: Deadline) -> JsonObject:
-    context = await ranking.acontext(
-        MAX_TOKENS if wanted.max_tokens is None else wanted.max_tokens,
-        neighbors=1 if wanted.neighbors is None else wanted.neighbors,
-        prune=bool(wanted.prune),
-        deadline_s=None if deadline.timeout_s is None else max(deadline.timeout_s, 0.001),
-    )
-    return context.to_dict()
-
-
-@dataclass
-class AskService:
-    """Answers questions from the server's knowledge pack, or from the passages of a search."""
-
-    server: ServerState
-    search: SearchService
-
-    def __post_init__(self) -> None:
-        self._agent: KnowledgeGraphAgent | None = None
-        self._lock = asyncio.Lock()
-
-    async def answer(self, request: Request, body: AskRequest) -> Response:
-        """Return the answer to a request."""
-        if self.server.options.pack is not None and body.documents is None:
-            if body.where is not None:
-                raise RequestFailed("invalid", "where filters an index or documents; a pack has no metadata")
-            return await self._ask_pack(request, body)
-        if not self.search.has_index and body.documents is None:
-            raise RequestFailed(
-                "not_found", "Nothing to answer from: start with --pack PACK or --store FILE, or send documents"
-            )
-        question, notes = clean_question(body.question)
-        k = body.k or DEFAULT_PASSAGES
-        query = SearchRequest(
-            query=question or body.question,
-            k=k,
-            where=body.where,
-            documents=body.documents,
-            deadline_ms=body.deadline_ms,
-        )
-        ranking, _ = await self.search.search(request, query)
-        _, scorer = self.server.model(None)
-        deadline = request.deadline(body.deadline_ms)
-
-        def write() -> Coroutine[object, object, JsonObject]:
-            writer = ExtractiveWriter(scorer=scorer, embedder=self.server.embedder)
-            return answer_from_ranking(
-                question,
-                ranking,
-                MultiDocSynthesizer(writer, max_documents=k),
-                embedder=self.server.embedder_name,
-                deadline=deadline,
-                notes=notes,
-                explain=bool(body.explain),
-            )
-
-        # Documents of a request may be long, and their sentences are found in Python.
-        if body.documents:
-            answer = await request.before_deadline(deadline, run_in_own_loop(write))
-        else:
-            answer = await write()
-        return Response(answer, outcome=Outcome.from_ranking(ranking))
-
-    async def close(self) -> None:
-        """Close the pack."""
-        if self._agent is not None:
-            self._agent.close()
-
-    async def _ask_pack(self, request: Request, body: AskRequest) -> Response:
-        deadline = request.deadline(body.deadline_ms)
-        async with request.admit(PAIRS_PER_PACK_QUESTION, 0, deadline):
-            async with self._lock:
-                if self._agent is None:
-                    self._agent = await asyncio.to_thread(self._open_agent)
-            answer = await self._agent.aquery(body.question, deadline_s=deadline.timeout_s, explain=bool(body.explain))
-        return Response(answer)
-
-    def _open_agent(self) -> KnowledgeGraphAgent:
-        # Opened at the first question; `_load_parts` has checked that the file exists.
-        pack = self.server.options.pack
-        if pack is None:
-            raise RequestFailed("not_found", "This server has no knowledge pack")
-        return KnowledgeGraphAgent(pack, enable_cross_encoder=True, sink=self.server.metrics.sink)

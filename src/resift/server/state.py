@@ -66,11 +66,6 @@ class ServerState:
         """The phase, under its name in 0.2."""
         return self.phase
 
-    @property
-    def ready(self) -> bool:
-        """Whether the server answers requests; an open circuit breaker does not change it."""
-        return self.phase == "ready"
-
     def check_open(self) -> None:
         """Refuse work before the models are loaded and after the shutdown has begun."""
         if self.phase in ("starting", "failed"):
@@ -82,12 +77,6 @@ class ServerState:
         """Load models in a thread, so that health checks are answered in the meantime."""
         if self._loading is None:
             self._loading = asyncio.ensure_future(self._load())
-
-    async def before_accepting(self) -> None:
-        """Start loading; wait for it if other workers answer requests in the meantime."""
-        self.start()
-        if self.accept_when_ready:
-            await self.wait_until_loaded()
 
     async def wait_until_loaded(self) -> None:
         """Wait until the server is ready or cannot start; then `failure` has the reason."""
@@ -113,8 +102,7 @@ class ServerState:
 
     def model_names(self) -> list[str]:
         """Return the reranker names that a request may use: served models, then aliases."""
-        aliases = [alias for alias, model in self.options.aliases.items() if model in self.scorers]
-        return [*self.scorers, *aliases]
+        return [*self.scorers, *(alias for alias, model in self.options.aliases.items() if model in self.scorers)]
 
     @property
     def embedder_name(self) -> str:
@@ -156,9 +144,8 @@ class ServerState:
 
             self.pipeline = pipeline_from_yaml(self.options.pipeline, sink=self.metrics.sink)
         # The pipeline's scorer may have tiers, with a hosted provider first.
-        pipeline_scorer = None if self.pipeline is None else self.pipeline.scorer
-        if pipeline_scorer is not None:
-            self.scorers.setdefault(self.options.model, pipeline_scorer)
+        if self.pipeline is not None and self.pipeline.scorer is not None:
+            self.scorers.setdefault(self.options.model, self.pipeline.scorer)
         for name in (self.options.model, *self.options.more_models):
             if name not in self.scorers:
                 scorer = CrossEncoderReranker(name)
@@ -220,11 +207,11 @@ class Metrics:
         if request.status == 499:
             self.hangups.inc()
 
-    def text(self, admission: Admission, *, ready: bool) -> bytes:
+    def text(self, server: ServerState) -> bytes:
         """Return the text that Prometheus reads."""
-        self.in_flight.set(admission.in_flight)
-        self.waiting.set(admission.waiting)
-        self.ready.set(int(ready))
+        self.in_flight.set(server.admission.in_flight)
+        self.waiting.set(server.admission.waiting)
+        self.ready.set(int(server.phase == "ready"))
         registry = self.registry
         if MULTIPROCESS_VARIABLE in os.environ:
             registry = self._client.CollectorRegistry()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
-from typing import TYPE_CHECKING, NamedTuple
+from types import ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING
 
 from resift._internal.forking import ForkSafeLock
 from resift.errors import require
@@ -11,7 +13,7 @@ from resift.events import Event
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
-    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+    from prometheus_client import CollectorRegistry
 
 LABELS = ("provider", "reason", "degraded", "breaker", "from_state", "to_state", "method", "store", "failed")
 """Fields of events that become metric labels if their value is a code."""
@@ -63,7 +65,7 @@ class PrometheusSink:
         self.registry: CollectorRegistry = client.REGISTRY if registry is None else registry
         with _lock:
             if self.registry not in _metrics:
-                _metrics[self.registry] = _create_metrics(self.registry)
+                _metrics[self.registry] = _create_metrics(client, self.registry)
             self._metrics = _metrics[self.registry]
 
     def __call__(self, event: Event) -> None:
@@ -85,35 +87,21 @@ class PrometheusSink:
             metrics.degraded.labels(provider).inc()
 
 
-class _Metrics(NamedTuple):
-    events: Counter
-    duration: Histogram
-    breaker: Gauge
-    cache: Counter
-    degraded: Counter
-
-
 _lock = ForkSafeLock()
-_metrics: weakref.WeakKeyDictionary[CollectorRegistry, _Metrics] = weakref.WeakKeyDictionary()
+_metrics: weakref.WeakKeyDictionary[CollectorRegistry, SimpleNamespace] = weakref.WeakKeyDictionary()
 
 
-def _create_metrics(registry: CollectorRegistry) -> _Metrics:
-    from prometheus_client import Counter, Gauge, Histogram
-
-    return _Metrics(
-        events=Counter("resift_events", "Events by name.", ["event", "provider", "reason"], registry=registry),
-        duration=Histogram(
-            "resift_duration_seconds",
-            "Time of the work behind an event.",
-            ["event", "provider"],
-            buckets=BUCKETS_S,
-            registry=registry,
+def _create_metrics(client: ModuleType, registry: CollectorRegistry) -> SimpleNamespace:
+    counter = functools.partial(client.Counter, registry=registry)
+    duration, states = "Time of the work behind an event.", "Last state: 0 closed, 1 half-open, 2 open."
+    return SimpleNamespace(
+        events=counter("resift_events", "Events by name.", ["event", "provider", "reason"]),
+        duration=client.Histogram(
+            "resift_duration_seconds", duration, ["event", "provider"], buckets=BUCKETS_S, registry=registry
         ),
-        breaker=Gauge(
-            "resift_circuit_breaker_state", "Last state: 0 closed, 1 half-open, 2 open.", ["breaker"], registry=registry
-        ),
-        cache=Counter("resift_score_cache_lookups", "Scores looked up.", ["provider", "result"], registry=registry),
-        degraded=Counter("resift_degraded", "Degraded rankings.", ["provider"], registry=registry),
+        breaker=client.Gauge("resift_circuit_breaker_state", states, ["breaker"], registry=registry),
+        cache=counter("resift_score_cache_lookups", "Scores looked up.", ["provider", "result"]),
+        degraded=counter("resift_degraded", "Degraded rankings.", ["provider"]),
     )
 
 
@@ -122,8 +110,13 @@ def event_labels(event: Event) -> dict[str, str]:
 
     Free text would create a new time series for each message.
     """
-    fields = event.fields()
-    return {key: _to_code(fields[key]) for key in LABELS if fields.get(key) is not None}
+    labels = {}
+    for key, value in event.fields().items():
+        if key in LABELS and value is not None:
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            is_code = len(text) <= MAX_CODE_LENGTH and not any(character.isspace() for character in text)
+            labels[key] = text if is_code else "other"
+    return labels
 
 
 def latency_ms(event: Event) -> float | None:
@@ -133,11 +126,3 @@ def latency_ms(event: Event) -> float | None:
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             return float(value)
     return None
-
-
-def _to_code(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    text = str(value)
-    is_code = len(text) <= MAX_CODE_LENGTH and not any(character.isspace() for character in text)
-    return text if is_code else "other"
