@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,8 @@ class ResiftReranker(BaseDocumentCompressor):
     ) -> Sequence[Document]:
         """Return the best documents, best first."""
         manager = CallbackManager.configure(inheritable_callbacks=callbacks)
-        run = manager.on_chain_start({"name": type(self).__name__}, {"query": query, "documents": list(documents)})
+        inputs = {"query": query, "documents": list(documents)}
+        run = manager.on_chain_start({"name": type(self).__name__}, inputs)
         try:
             reranked = run_sync(self._rerank(query, documents))
         except BaseException as exc:
@@ -113,8 +115,9 @@ class SearchingRetriever(BaseRetriever):
     k: int = Field(default=10, ge=0)
     where: Where | None = None
     deadline_s: float | None = Field(default=None, gt=0)
-    # Created once: circuit breakers and models of a pipeline keep their state.
-    _pipeline: Pipeline = PrivateAttr()
+
+    @abstractmethod
+    def _pipeline(self) -> Pipeline: ...
 
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, k: int | None = None
@@ -128,7 +131,7 @@ class SearchingRetriever(BaseRetriever):
 
     async def _search(self, query: str, k: int | None) -> list[Document]:
         limit = self.k if k is None else k
-        ranking = await self._pipeline.search(query, k=limit, where=self.where, deadline_s=self.deadline_s)
+        ranking = await self._pipeline().search(query, k=limit, where=self.where, deadline_s=self.deadline_s)
         return [
             Document(page_content=hit.text, metadata={**hit.metadata, **added}, id=hit.id)
             for hit, added in hits_with_metadata(ranking)
@@ -143,11 +146,13 @@ class ResiftRetriever(SearchingRetriever):
     """
 
     source: Searchable
+    _cached: Pipeline | None = PrivateAttr(default=None)
 
-    def model_post_init(self, context: object, /) -> None:
-        """Build the pipeline."""
-        super().model_post_init(context)
-        self._pipeline = make_pipeline(self.source)
+    def _pipeline(self) -> Pipeline:
+        # Created once: circuit breakers and models of a pipeline keep their state.
+        if self._cached is None:
+            self._cached = make_pipeline(self.source)
+        return self._cached
 
 
 class ResiftFusionRetriever(SearchingRetriever):
@@ -162,13 +167,17 @@ class ResiftFusionRetriever(SearchingRetriever):
     fuse: Any = None
     weights: Sequence[float] | None = None
     rerank: Any = None
+    _fused: Pipeline = PrivateAttr()
 
     def model_post_init(self, context: object, /) -> None:
-        """Build the pipeline."""
+        """Build the pipeline once: its circuit breakers keep their state."""
         super().model_post_init(context)
-        self._pipeline = make_fusion_pipeline(
+        self._fused = make_fusion_pipeline(
             self.retrievers, langchain_store, fuse=self.fuse, weights=self.weights, rerank=self.rerank
         )
+
+    def _pipeline(self) -> Pipeline:
+        return self._fused
 
 
 class ResiftEmbeddings(Embeddings):

@@ -7,7 +7,7 @@ import hashlib
 import math
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Annotated, get_args
+from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -35,11 +35,18 @@ MEASURE = "nDCG@10"
 BOOTSTRAP_ROUNDS = 2_000
 
 
+class SettingsPair(Struct, kw_only=True, forbid_unknown_fields=True):
+    """The two settings of a comparison."""
+
+    a: SearchSettings | None = None
+    b: SearchSettings | None = None
+
+
 class SessionRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     """A query to be answered with two settings."""
 
     query: NotBlank
-    settings: dict[Team, SearchSettings | None]
+    settings: SettingsPair
     k: Annotated[int, Meta(ge=1, le=MAX_SHOWN)] | None = None
     documents: Documents | None = None
     blind: bool | None = None
@@ -68,6 +75,12 @@ class SessionAnswer(Struct):
     query: str
     hits: list[HitToRate]
     lists: dict[str, list[str]] | UnsetType = UNSET
+
+
+class RatingAnswer(Struct):
+    """Number of ratings so far."""
+
+    ratings: int
 
 
 class MeanScore(Struct):
@@ -115,7 +128,7 @@ def judge_operations(server: ServerState, search: SearchService) -> list[Operati
     async def rate(request: Request) -> Response:
         body = await request.read(rating_reader.read)
         count = await asyncio.to_thread(require_log().add_rating, body.session, body.id, body.grade)
-        return Response({"ratings": count})
+        return Response(RatingAnswer(count))
 
     async def score(request: Request) -> Response:
         ratings = require_log()
@@ -126,14 +139,14 @@ def judge_operations(server: ServerState, search: SearchService) -> list[Operati
     board = "Running score of the two settings that were rated last"
     return [
         Operation("POST", "/v1/judge/sessions", sessions, start_session, [session_reader.type], [SessionAnswer]),
-        Operation("POST", "/v1/judge/ratings", ratings, rate, [rating_reader.type], [dict[str, int]]),
+        Operation("POST", "/v1/judge/ratings", ratings, rate, [rating_reader.type], [RatingAnswer]),
         Operation("GET", "/v1/judge/score", board, score, answers=[ScoreBoard], statuses={404: OwnError}),
     ]
 
 
 async def _make_session(request: Request, search: SearchService, body: SessionRequest) -> tuple[RatingSession, Outcome]:
     documents = None if body.documents is None else _identify_by_text(body.documents)
-    settings = {team: body.settings.get(team) for team in get_args(Team)}
+    settings = {"a": body.settings.a, "b": body.settings.b}
     k = body.k or DEFAULT_SHOWN
     rankings: dict[str, Ranking] = {}
     outcome = Outcome()
