@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from resift.agent import KnowledgeGraphAgent
-from resift.agent import pack as schema
+from resift.agent.pack import STATEMENTS
 from resift.stores.graph.cypher_guard import check_cypher
 from tests.agent.small import WordEmbedder
 
@@ -49,7 +49,7 @@ def test_no_question_becomes_part_of_a_statement(recorded, question):
     agent, recorder, known = recorded
     recorder.seen.clear()
     answer = agent.query(question)
-    assert {statement for statement, _ in recorder.seen} <= set(schema.READ_STATEMENTS)
+    assert {statement for statement, _ in recorder.seen} <= set(STATEMENTS["read"].values())
     values = [value for _, parameters in recorder.seen for ids in parameters.values() for value in ids]
     assert set(values) <= known
     assert isinstance(answer["answer"], str)
@@ -59,7 +59,7 @@ def test_no_question_becomes_part_of_a_statement(recorded, question):
 
 def test_read_statements_pass_the_guard():
     """Every statement only reads."""
-    for statement in schema.READ_STATEMENTS:
+    for statement in [*STATEMENTS["read"].values(), *STATEMENTS["wikigr"].values()]:
         check_cypher(statement)
 
 

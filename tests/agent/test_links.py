@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resift.agent.articles import LinkResolver, article_keys, extract_links, href_keys, html_links
+from resift.agent.articles import Article, article_keys, extract_links, href_keys, html_links, resolve_links
 
 
 def resolved(*articles):
     """Return the links of (id, title, path, text) rows."""
-    resolver = LinkResolver()
-    for id, title, path, text in articles:
-        resolver.add(id, article_keys(id, title, path), extract_links(text, source=path).targets)
-    return resolver.links()
+    return resolve_links(
+        Article(id, title, path, (), article_keys(id, title, path), extract_links(text, source=path).targets)
+        for id, title, path, text in articles
+    )
 
 
 def test_link_syntax_is_removed_and_words_stay():

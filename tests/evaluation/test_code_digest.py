@@ -31,7 +31,9 @@ def test_changed_renamed_and_new_modules_change_the_digest_and_the_command_line_
     (room / "blending.py").rename(room / "blend.py")
     renamed = digest_of(tmp_path, monkeypatch)
     (room / "forward.c").write_text("int main(void);\n")
-    assert len({before, changed, renamed, digest_of(tmp_path, monkeypatch)}) == 4
+    with_kernel = digest_of(tmp_path, monkeypatch)
+    (room / "weights.json").write_text("{}\n")
+    assert len({before, changed, renamed, with_kernel, digest_of(tmp_path, monkeypatch)}) == 5
 
 
 def test_the_real_package_has_one_digest():

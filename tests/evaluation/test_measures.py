@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resift.errors import InputError
-from resift.evaluation.measures import Judge, measure_name
+from resift.evaluation.measures import Judge, Quality, measure_name
 from resift.evaluation.readers import read_run
-from resift.evaluation.runner import latency, percentile
+from resift.evaluation.runner import Answer, Outcome
 
 QRELS = {"1": {"a": 3, "b": 2, "c": 0, "d": 1}, "2": {"x": 1}, "3": {"y": 1, "z": 0}, "4": {"w": 0}}
 MEASURES = ("nDCG@10", "nDCG@2", "AP", "RR", "R@2", "P@2", "P@10")
@@ -98,10 +98,14 @@ def test_values_match_trec_eval_on_any_run_file(tmp_path_factory, run, qrels):
 
 
 def test_percentiles_are_measured_times():
-    assert percentile([5, 1, 3], 50) == 3
-    assert latency([float(n) for n in range(1, 101)]) == {"p50": 50.0, "p95": 95.0, "p99": 99.0}
-    assert latency([7.0]) == {"p50": 7.0, "p95": 7.0, "p99": 7.0}
-    assert latency([]) == {}
+    def latency(*times_ms):
+        answers = {str(i): Answer(str(i), "", (), ms) for i, ms in enumerate(times_ms)}
+        return Outcome("any", Quality({}, (), ()), {}, answers).latency
+
+    assert latency(5.0, 1.0, 3.0)["p50"] == 3.0
+    assert latency(*map(float, range(1, 101))) == {"p50": 50.0, "p95": 95.0, "p99": 99.0}
+    assert latency(7.0) == {"p50": 7.0, "p95": 7.0, "p99": 7.0}
+    assert latency() == {}
 
 
 def test_a_duplicate_id_counts_at_its_best_rank():

@@ -82,6 +82,11 @@ def test_html_keeps_the_readable_part(tmp_path: Path) -> None:
         assert noise not in everything
 
 
+def test_the_main_part_of_a_page_may_be_one_line(tmp_path: Path) -> None:
+    (section,) = read(tmp_path / "a.html", "<body><div>Shop</div><main>Opens <b>at</b> six</main><p>Imprint</p>")
+    assert section.text == "Opens at six"
+
+
 def test_broken_html_is_still_read(tmp_path: Path) -> None:
     """Unclosed and misnested elements lose no text after them."""
     found = read(tmp_path / "a.html", "<p>one<div><nav>menu<form>x</nav><p>two <b>three</p></i></html> four")

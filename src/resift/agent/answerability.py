@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import math
 import re
+import tomllib
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib import resources
 from operator import mul
 from typing import NamedTuple
 
@@ -26,7 +28,6 @@ CROSS_ENCODER, VECTORS, WORDS = "cross-encoder", "vectors", "words"
 LOGITS = (-7.0, 0.0)
 COSINES = {"BAAI/bge-small-en-v1.5": (0.6, 0.72)}
 """Cosine limits by embedder; cosines of other embedders are not used."""
-COSINE_RANGE = COSINES["BAAI/bge-small-en-v1.5"]
 SUPPORTING_COSINE, SUPPORTING_COVERAGE = 0.63, 0.75
 """A cosine, or a share of the question's words, that supports an uncertain cross-encoder."""
 MIN_COVERAGE, SUFFICIENT_COVERAGE = 0.15, 0.5
@@ -40,80 +41,34 @@ _CAPITAL = re.compile(r"(?<=[\w,;:'’)\"”] )[^\W\d_a-z][\w'’-]+")
 _NAME_AT_START = re.compile(r"\b[^\W\d_a-z]\w+ (?:(?:de|von|van|of|the) )?[^\W\d_a-z]\w+")
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
-# Words that carry no topic in a question.
-_STOP_WORDS = frozenset(
-    """
-    a about again all also an and another any are as at be because been before between both but by came
-    can come could did do does done during each end ever find first for found from gave get give given
-    go good had has have he her here him his how i if in into is it its just kind known last like long
-    made make many may me mean means more most much must my name named new no not now of off on one only or
-    other our out over own part people place say see she should show since so some such take tell than that
-    the their them then there these they thing things this those through time to too two under up us use
-    used very was way we well were what when where whether which while who whom whose why will with work
-    would year years you your
-    """.split()  # noqa: SIM905 - quoted words are harder to read
-)
-
-_LENGTH = r"\b(?:mm|cm|m|km|millimet|centimet|met(?:er|re)|kilomet|inch|feet|foot|ft|yards?|miles?|fathom)"
-_DURATION = (
-    r"\b(?:seconds?|minutes?|hours?|days?|nights?|weeks?|fortnight|months?|years?|decades?|centur|lifetime"
-    r"|ms|min)\b"
-)
-_NUMERAL = (
-    r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|twent|thirt|fort(?:y|ies)"
-    r"|fift|sixt|sevent|eight|ninet|hundred|thousand|million|billion|dozen|half|halves|third|quarter|once|twice"
-    r"|double|triple|single|none|no|never|every|each|all|both|several|pair|free|unlimited)\w*"
-)
-_DATE = (
-    r"\b(?:1\d{3}|20\d{2})\b|\b(?:january|february|march|april|may|june|july|august|september|october|november"
-    r"|december|(?:mon|tues|wednes|thurs|fri|satur|sun)days?|morning|noon|afternoon|evening|night|midnight|today"
-    r"|tomorrow|yesterday|daily|weekly|monthly|yearly|annual|spring|summer|autumn|winter|century|christmas"
-    r"|easter)\b|\d{1,2}[:.]\d{2}\b|\d{1,2} ?(?:am|pm|o'clock)\b|\b(?:when|whenever|once|until|before|after"
-    r"|during|within|every|by the time|as soon as"
-    r"|at (?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve))\b"
-)
-_PERSON = (
-    r"\b\w{2,}(?:ists?|ers?|ors?|men|man|women|woman|ians?|ees?|ants?)\b|\b(?:head|chief|chair|staff|team|boy"
-    r"|girl|people|person|anyone|anybody|everyone|everybody|nobody|child|children|company|board|king|queen"
-    r"|mother|father|brother|sister|wife|husband|cook|mechanics?|police|army|society|government|department"
-    r"|desk|you|we|he|she|they)\b"
-)
-_MONEY = (
-    r"[$€£¥%]|\b(?:euros?|pounds?|dollars?|pence|penn|cents?|francs?|marks?|shilling|crowns?|free|percent"
-    r"|guineas?)\b"
-)
-_PAYMENT = r"\b(?:cost|pay|paid|price|fee|charge|fine|earn|salary|worth|money|profit|spend)"
-_DISTANCE = r"(?:is|are|was|were|do|does|did|can|could|away|from|off)\b"
-_WHEN = r"^(?:(?:since|until|by|from|and|so) )?when\b"
-_LONG_OBJECTS = r"\b(?:cord|cable|rope|bridge|canal|tunnel|river|wall|road|ship|wire)\b"
-
-# (answer type, pattern of the question, pattern of a sentence that can answer it). The first match counts.
-_ANSWER_TYPES = (
-    ("price", r"\bhow much\b.*" + _PAYMENT, _MONEY),
-    ("price", r"\bwhat\b.*\b(?:costs?|price|fee|charge|salary|fine)\b", r"[$€£¥]|\bfree\b|" + _NUMERAL),
-    ("age", r"\bhow old\b", r"\d|\b(?:age|aged|years?|born|centur)"),
-    ("length", r"\bhow (?:tall|high|deep|wide|thick)\b|\bhow far " + _DISTANCE, _LENGTH + r"|\d ?m\b"),
-    ("weight", r"\bhow (?:heavy|much\b.*\bweigh)", r"\b(?:kg|g|kilo|grams?|tons?|tonnes?|pounds?|ounces?|lb)"),
-    ("volume", r"\bhow loud\b", r"\b(?:decibel|db|loud|quiet|silent|noise)"),
-    ("length", r"\bhow long (?:is|are|was|were)\b.*" + _LONG_OBJECTS, _LENGTH),
-    ("time", r"\bhow (?:long|soon|quickly|often|frequently)\b", "|".join((_DURATION, _LENGTH, _DATE, r"\btimes?\b"))),
-    ("number", r"\bhow (?:many|much|large|big|small|fast|hot|cold|warm|close)\b", _NUMERAL),
-    (
-        "number",
-        r"\b(?:what|which) (?:percent|share|number|temperature|size|age|height|speed|weight|distance)",
-        _NUMERAL,
-    ),
-    # "When" inside a question starts a clause: "What does it mean when the light changes?"
-    ("date", _WHEN + r"|\b(?:what|which) (?:year|date|day|month|century|time|weekday|season)\b", _DATE),
-    ("person", r"\bwho(?:m|se)?\b", _PERSON),
-)
-_COMPILED = tuple((name, re.compile(ask), re.compile(answer)) for name, ask, answer in _ANSWER_TYPES)
 _COUNTED_NOUN = re.compile(r"\bhow (?:many|much) ((?:[a-z-]+ )?[a-z-]+)")
+
+
+class AnswerType(NamedTuple):
+    """What a question asks for: the pattern of such questions, and of sentences that can answer them."""
+
+    name: str
+    question: re.Pattern[str]
+    answer: re.Pattern[str]
+
+
+@cache
+def _load_tables() -> tuple[frozenset[str], tuple[AnswerType, ...]]:
+    """Return the words that carry no topic in a question, and the types of answers."""
+    tables = tomllib.loads(resources.files("resift.agent").joinpath("answer_types.toml").read_text(encoding="utf-8"))
+    types = []
+    for row in tables["types"]:
+        answer = row["answer"]
+        for name, part in tables["parts"].items():
+            answer = answer.replace(f"<{name}>", part.replace("\n", ""))
+        types.append(AnswerType(row["name"], re.compile(row["question"]), re.compile(answer)))
+    return frozenset(tables["stop_words"].split()), tuple(types)
 
 
 def content_words(question: str) -> list[str]:
     """Return the distinct words of a question that carry its topic."""
-    return [word for word in dict.fromkeys(words(question)) if word not in _STOP_WORDS]
+    stop_words, _ = _load_tables()
+    return [word for word in dict.fromkeys(words(question)) if word not in stop_words]
 
 
 def coverage(question: str, text: str) -> float:
@@ -165,14 +120,10 @@ class Question:
         self._names = {part for name in find_names(text) for part in words(name)}
         self._numbers = set(_NUMBER.findall(text))
         lowered = text.lower()
-        self.answer_type = ""
-        self._answer: re.Pattern[str] | None = None
-        for answer_type, ask, answer in _COMPILED:
-            if ask.search(lowered):
-                self.answer_type, self._answer = answer_type, answer
-                break
+        _, answer_types = _load_tables()
+        self.answer_type = next((type for type in answer_types if type.question.search(lowered)), None)
         noun = _COUNTED_NOUN.search(lowered)
-        self._counted = [word for word in words(noun[1]) if word not in _STOP_WORDS][:2] if noun else []
+        self._counted = content_words(noun[1])[:2] if noun else []
 
     def fit(self, sentence: str, heading: str, passage: str) -> Fit:
         """Compare the question with a sentence, the headings above it and the passage around it."""
@@ -184,25 +135,25 @@ class Question:
             missing=_missing_share(self._words, near),
             missing_nearby=_missing_share(self._words, nearby),
             missing_predicate=_missing_share(predicate, stems(sentence)),
-            wrong_type=float(self._answer is not None and not self._has_answer(sentence, self._answer)),
+            wrong_type=float(self.answer_type is not None and not self._has_answer(sentence, self.answer_type)),
             missing_count=float(bool(self._counted) and _missing_share(self._counted, near) == 1),
             missing_number=float(not self._numbers <= numbers),
         )
 
-    def _has_answer(self, sentence: str, pattern: re.Pattern[str]) -> bool:
-        if self.answer_type == "person":
+    def _has_answer(self, sentence: str, wanted: AnswerType) -> bool:
+        if wanted.name == "person":
             known = set(words(self.text))
             if any(words(name)[:1] and words(name)[0] not in known for name in _CAPITAL.findall(sentence)):
                 return True
             # Two capitalized words at the start are a name: "Isaac Newton explained".
             if _NAME_AT_START.match(sentence) and not set(words(sentence)[:2]) <= known:
                 return True
-            return pattern.search(" ".join(word for word in words(sentence) if word not in known)) is not None
+            return wanted.answer.search(" ".join(word for word in words(sentence) if word not in known)) is not None
         # Numbers of the question are not its answer: "in 2022" does not say how many.
         rest = sentence.lower()
         for number in self._numbers:
             rest = rest.replace(number, " ")
-        return pattern.search(rest) is not None
+        return wanted.answer.search(rest) is not None
 
 
 @lru_cache(maxsize=512)
@@ -283,7 +234,7 @@ class Evidence:
             return self.logit >= LOGITS[1] or (self.logit >= LOGITS[0] and supported)
         if self.cosine is None:
             return self.coverage >= SUFFICIENT_COVERAGE
-        possible, certain = COSINE_RANGE
+        (possible, certain), *_ = COSINES.values()
         if self.cosine >= certain:
             return True
         return self.coverage >= 0.1 + (MIN_COVERAGE if self.cosine >= possible else SUFFICIENT_COVERAGE)

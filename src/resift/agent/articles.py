@@ -1,7 +1,7 @@
 """Articles: read from files as a title, passages under their headings, and links to other articles.
 
-A link is stored as the keys that it could match (file path, title, id), best first. `LinkResolver` turns
-these keys into links between articles once all articles are known.
+A link is stored as the keys that it could match (file path, title, id), best first. `resolve_links`
+turns these keys into links between articles once all articles are known.
 """
 
 from __future__ import annotations
@@ -83,14 +83,13 @@ async def read_articles(
         for path in files:
             name = path.relative_to(root).as_posix()
             try:
+                articles: Iterable[Article]
                 if path.suffix.lower() in LINKED_KINDS:
-                    for article in _read_linked_file(path, name, size, failed):
-                        yield article
+                    articles = _read_linked_file(path, name, size, failed)
                 else:
-                    for article in await _read_other_file(
-                        reader, path, name, size, failed=failed, incomplete=incomplete
-                    ):
-                        yield article
+                    articles = await _read_other_file(reader, path, name, size, failed=failed, incomplete=incomplete)
+                for article in articles:
+                    yield article
             except (ResiftError, OSError) as exc:
                 failed(str(exc))
     finally:
@@ -156,21 +155,14 @@ def _article_from_row(row: Section, name: str, size: ChunkSize) -> Article:
     as_markdown = _WIKI_HEADING.sub(lambda heading: f"## {heading[2].strip()}", text)
     text_without_links, targets = extract_links(as_markdown, source=name)
     sections = list(markdown_sections(text_without_links))
-    for item in _items(extra.get("sections")):
-        if isinstance(item, Mapping) and isinstance(item.get("text"), str) and item["text"].strip():
-            heading = str(item.get("heading") or item.get("title") or "")
-            sections.append(Section(extract_links(item["text"], source="").text, context=heading))
-    for item in _items(extra.get("links")):
+    links = extra.get("links")
+    for item in links if isinstance(links, list) else []:
         key = item.get("title") or item.get("id") if isinstance(item, Mapping) else item
         if isinstance(key, (str, int)) and str(key).strip():
             targets += ((title_key(str(key)), f"id:{str(key).strip()}"),)
     id = row.id or title
     passages = _split_passages(title, sections, size)
     return Article(id, title, name, passages, article_keys(id, title), targets)
-
-
-def _items(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
 
 
 def _title_from_path(path: Path) -> str:
@@ -246,30 +238,19 @@ def article_keys(id: str, title: str, path: str = "") -> tuple[str, ...]:
     return tuple(dict.fromkeys(keys))
 
 
-class LinkResolver:
-    """Collects the keys and links of all articles. If two articles share a key, the better one wins."""
-
-    def __init__(self) -> None:
-        self._owners: dict[str, tuple[int, str]] = {}
-        self._mentions: dict[str, Counter[tuple[str, ...]]] = {}
-
-    def add(self, id: str, keys: Iterable[str], targets: Iterable[tuple[str, ...]]) -> None:
-        """Add an article with its keys and links."""
-        for priority, key in enumerate(keys):
-            owner = self._owners.get(key)
+def resolve_links(articles: Iterable[Article]) -> dict[tuple[str, str], int]:
+    """Return (from, to) -> number of mentions, without unknown targets and links to itself."""
+    owners: dict[str, tuple[int, str]] = {}
+    articles = list(articles)
+    for article in articles:
+        for priority, key in enumerate(article.aliases):
             # The title of an article takes precedence over the file name of another one.
-            if owner is None or priority < owner[0]:
-                self._owners[key] = (priority, id)
-        counts = Counter(targets)
-        if counts:
-            self._mentions[id] = counts
-
-    def links(self) -> dict[tuple[str, str], int]:
-        """Return (from, to) -> number of mentions, without unknown targets and links to itself."""
-        links: Counter[tuple[str, str]] = Counter()
-        for id, targets in self._mentions.items():
-            for keys, times in targets.items():
-                owner = next((self._owners[key][1] for key in keys if key in self._owners), None)
-                if owner is not None and owner != id:
-                    links[id, owner] += times
-        return dict(sorted(links.items()))
+            if key not in owners or priority < owners[key][0]:
+                owners[key] = (priority, article.id)
+    links: Counter[tuple[str, str]] = Counter()
+    for article in articles:
+        for keys in article.targets:
+            owner = next((owners[key][1] for key in keys if key in owners), None)
+            if owner is not None and owner != article.id:
+                links[article.id, owner] += 1
+    return dict(sorted(links.items()))

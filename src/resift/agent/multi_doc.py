@@ -16,7 +16,7 @@ from resift.agent.pack import article_id
 from resift.deadline import Deadline
 from resift.errors import InputError, ResiftError, redact
 from resift.text import words
-from resift.text.snippets import snippet
+from resift.text.snippets import one_line, snippet
 from resift.text.tokenization import sentences
 from resift.types import Hit, JsonObject, JsonValue, Ranking
 from resift.validation import check_text
@@ -95,8 +95,8 @@ class Synthesis:
 
     answer: WrittenAnswer
     extractive: bool
-    degraded: bool = False
     reason: str | None = None
+    """Why the configured writer was replaced; None if it was not."""
 
 
 class MultiDocSynthesizer:
@@ -141,7 +141,7 @@ class MultiDocSynthesizer:
                 reason = f"extractive answer, because {self.writer.name} failed: {redact(exc)}"
                 log.warning("answer degraded: %s", reason)
         answer = await self._write(self.extractive, question, passages, deadline)
-        return Synthesis(answer, extractive=True, degraded=reason is not None, reason=reason)
+        return Synthesis(answer, extractive=True, reason=reason)
 
     @staticmethod
     async def _write(writer: Writer, question: str, passages: list[Passage], deadline: Deadline) -> WrittenAnswer:
@@ -205,11 +205,6 @@ def clean_question(question: str) -> tuple[str, list[str]]:
     note = f"only the first {MAX_QUESTION_CHARS} characters of the question were read"
     cleaned = cleaned if any(map(str.isalnum, cleaned)) else ""
     return cleaned, [note] if len(question) > MAX_QUESTION_CHARS else []
-
-
-def one_line(text: str) -> str:
-    """Return the text on one line, without control characters."""
-    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
 async def answer_from_ranking(
@@ -277,7 +272,7 @@ def _add_details(
     reasons = [ranking.reason, synthesis.reason if synthesis else None]
     data = {
         **answer,
-        "degraded": ranking.degraded or bool(synthesis and synthesis.degraded),
+        "degraded": ranking.degraded or bool(synthesis and synthesis.reason),
         "reason": "; ".join(filter(None, reasons)) or None,
         "extractive": synthesis.extractive if synthesis else False,
         "writer": synthesis.answer.writer if synthesis else None,
@@ -293,10 +288,10 @@ def _add_details(
 
 def _describe_source(number: int, hit: Hit, cited: Mapping[int, Sequence[str]]) -> JsonObject:
     passage = Passage(number, hit)
-    one_line = " ".join(passage.text.split())
+    line = " ".join(passage.text.split())
     # A quoted sentence is its own excerpt. For a written sentence, the best matching words are shown.
     excerpts = [
-        sentence if sentence in one_line else snippet(passage.text, sentence).text for sentence in cited.get(number, [])
+        sentence if sentence in line else snippet(passage.text, sentence).text for sentence in cited.get(number, [])
     ]
     page = hit.metadata.get("page")
     return {

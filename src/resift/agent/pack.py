@@ -1,27 +1,16 @@
-"""Knowledge packs: tables and statements, `Pack`, the reader, and centrality in the graph of links.
+"""Knowledge packs: `Pack`, the reader, and centrality in the graph of links.
 
-    Meta(key, value)                                       format, version, status, embedder, dimension, …
-    Article(id, title, source)
-    Section(id, article, position, heading, text, embedding FLOAT[dimension])
-    (Article)-[:HAS_SECTION]->(Section)
-    (Article)-[:LINKS {times}]->(Article)
-
-Databases of WikiGR (github.com/rysweet/agent-kgpacks) are read too. Resift uses these of their tables:
-
-    Article(title, …)
-    Section(section_id, title, content, embedding DOUBLE[n] or FLOAT[n], …)
-    (Article)-[:HAS_SECTION {section_index}]->(Section)
-    (Article)-[:LINKS_TO]->(Article)
-
-Every statement is a constant. Values are passed as parameters only, and a question is never part of either.
+Databases of WikiGR (github.com/rysweet/agent-kgpacks) are read too. Tables and statements are in statements.toml.
 """
 
 from __future__ import annotations
 
 import math
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
 
@@ -42,93 +31,14 @@ VERSION = 1
 
 ARTICLE, SECTION, META, HAS_SECTION, LINKS = "Article", "Section", "Meta", "HAS_SECTION", "LINKS"
 
-# Statements that read a pack.
-TABLES = "CALL show_tables() RETURN name"
-READ_META = "MATCH (m:Meta) RETURN m.key, m.value ORDER BY m.key"
-COUNT_ARTICLES = "MATCH (a:Article) RETURN count(*)"
-COUNT_SECTIONS = "MATCH (s:Section) RETURN count(*)"
-COUNT_LINKS = "MATCH (:Article)-[l:LINKS]->(:Article) RETURN count(*)"
-MOST_LINKED = (
-    "MATCH (:Article)-[l:LINKS]->(a:Article) RETURN a.title, count(*) AS links, a.id ORDER BY links DESC, a.id LIMIT 10"
-)
-ALL_VECTORS = "MATCH (s:Section) RETURN s.id, s.article, s.embedding ORDER BY s.id"
-ALL_TEXTS = "MATCH (s:Section) RETURN s.id, s.heading, s.text ORDER BY s.id"
-SECTIONS = (
-    "UNWIND $ids AS wanted MATCH (a:Article)-[:HAS_SECTION]->(s:Section {id: wanted}) "
-    "RETURN s.id, s.article, a.title, s.heading, s.position, s.text"
-)
-NEIGHBORS = (
-    "UNWIND $ids AS wanted MATCH (a:Article {id: wanted})-[l:LINKS]-(b:Article) "
-    "RETURN a.id AS one, b.id AS other ORDER BY one, other LIMIT 20000"
-)
-LINKS_AMONG = (
-    "UNWIND $ids AS wanted MATCH (a:Article {id: wanted})-[l:LINKS]->(b:Article) WHERE b.id IN $ids "
-    "RETURN a.id AS one, b.id AS other, l.times ORDER BY one, other LIMIT 20000"
-)
-READ_STATEMENTS = (
-    READ_META, COUNT_ARTICLES, COUNT_SECTIONS, COUNT_LINKS, MOST_LINKED, ALL_VECTORS, ALL_TEXTS, SECTIONS,
-    NEIGHBORS, LINKS_AMONG,
-)  # fmt: skip
-
 WIKIGR = "wikigr"
 WIKIGR_LINKS = "LINKS_TO"
 WIKIGR_COLUMNS = frozenset({"section_id", "title", "content", "embedding"})
 WIKIGR_EMBEDDERS = {768: "BAAI/bge-base-en-v1.5", 384: "sentence-transformers/paraphrase-MiniLM-L3-v2"}
 """Dimension -> the embedder that WikiGR used for it; the database does not record it."""
-SECTION_COLUMNS = "CALL table_info('Section') RETURN name, type"
-_HEADING = (
-    "CASE WHEN s.title IS NULL OR s.title = '' OR s.title = a.title THEN a.title "
-    "ELSE concat(a.title, ' › ', s.title) END"
-)
-WIKIGR_STATEMENTS = {
-    COUNT_LINKS: "MATCH (:Article)-[l:LINKS_TO]->(:Article) RETURN count(*)",
-    MOST_LINKED: (
-        "MATCH (:Article)-[l:LINKS_TO]->(a:Article) "
-        "RETURN a.title AS title, count(*) AS links, a.title AS id ORDER BY links DESC, id LIMIT 10"
-    ),
-    ALL_VECTORS: (
-        "MATCH (a:Article)-[:HAS_SECTION]->(s:Section) RETURN s.section_id AS id, a.title, s.embedding ORDER BY id"
-    ),
-    ALL_TEXTS: (
-        "MATCH (a:Article)-[:HAS_SECTION]->(s:Section) "
-        f"RETURN s.section_id AS id, {_HEADING}, coalesce(s.content, '') ORDER BY id"
-    ),
-    SECTIONS: (
-        "UNWIND $ids AS wanted MATCH (a:Article)-[:HAS_SECTION]->(s:Section {section_id: wanted}) "
-        f"RETURN s.section_id, a.title, a.title, {_HEADING}, 0, coalesce(s.content, '')"
-    ),
-    NEIGHBORS: (
-        "UNWIND $ids AS wanted MATCH (a:Article {title: wanted})-[l:LINKS_TO]-(b:Article) "
-        "RETURN a.title AS one, b.title AS other ORDER BY one, other LIMIT 20000"
-    ),
-    LINKS_AMONG: (
-        "UNWIND $ids AS wanted MATCH (a:Article {title: wanted})-[l:LINKS_TO]->(b:Article) "
-        "WHERE b.title IN $ids RETURN a.title AS one, b.title AS other, 1 ORDER BY one, other LIMIT 20000"
-    ),
-}
-"""Statement for a pack of Resift -> the statement that a WikiGR database gets instead."""
 
-# Statements that build a pack.
-CREATE_TABLES = (
-    "CREATE NODE TABLE IF NOT EXISTS Meta(key STRING PRIMARY KEY, value STRING)",
-    "CREATE NODE TABLE IF NOT EXISTS Article(id STRING PRIMARY KEY, title STRING, source STRING)",
-    "CREATE NODE TABLE IF NOT EXISTS Section(id STRING PRIMARY KEY, article STRING, position INT64, "
-    "heading STRING, text STRING, embedding FLOAT[{dimension:d}])",
-    "CREATE REL TABLE IF NOT EXISTS HAS_SECTION(FROM Article TO Section)",
-    "CREATE REL TABLE IF NOT EXISTS LINKS(FROM Article TO Article, times INT64)",
-)
-WRITE_META = "MERGE (m:Meta {key: $key}) SET m.value = $value"
-ARTICLE_IDS = "MATCH (a:Article) RETURN a.id"
-ADD_ARTICLES = "UNWIND $rows AS r CREATE (:Article {id: r.id, title: r.title, source: r.source})"
-ADD_SECTIONS = (
-    "UNWIND $rows AS r MATCH (a:Article {{id: r.article}}) "
-    "CREATE (a)-[:HAS_SECTION]->(:Section {{id: r.id, article: r.article, position: r.position, "
-    "heading: r.heading, text: r.text, embedding: CAST(r.embedding, 'FLOAT[{dimension:d}]')}})"
-)
-DELETE_LINKS = "MATCH (:Article)-[l:LINKS]->(:Article) DELETE l"
-ADD_LINKS = (
-    "UNWIND $rows AS r MATCH (a:Article {id: r.one}), (b:Article {id: r.other}) "
-    "CREATE (a)-[:LINKS {times: r.times}]->(b)"
+STATEMENTS: Mapping[str, Mapping[str, str]] = tomllib.loads(
+    resources.files("resift.agent").joinpath("statements.toml").read_text(encoding="utf-8")
 )
 
 
@@ -187,12 +97,12 @@ class Pack:
         self._texts: list[tuple[str, str]] | None = None
         self._vocabulary: frozenset[str] | None = None
         self._loading = ForkSafeLock()
-        self._statements: Mapping[str, str] = {}
+        self._statements = {**STATEMENTS["inspect"], **STATEMENTS["read"]}
         self.unmapped: tuple[str, ...] = ()
         """Parts of a WikiGR database that are not used, each with the reason."""
-        self.tables = frozenset(str(row[0]) for row in self._fetch(TABLES))
-        is_wikigr = {ARTICLE, SECTION, HAS_SECTION} <= self.tables and META not in self.tables
-        self.meta = self._map_wikigr() if is_wikigr else self._read_meta()
+        self.tables = frozenset(str(row[0]) for row in self._fetch("tables"))
+        self._is_wikigr = {ARTICLE, SECTION, HAS_SECTION} <= self.tables and META not in self.tables
+        self.meta = self._map_wikigr() if self._is_wikigr else self._read_meta()
 
     @classmethod
     @check_arguments
@@ -233,7 +143,7 @@ class Pack:
     @property
     def has_links(self) -> bool:
         """Whether the pack has a table of links."""
-        return (WIKIGR_LINKS if self._statements else LINKS) in self.tables
+        return (WIKIGR_LINKS if self._is_wikigr else LINKS) in self.tables
 
     def close(self) -> None:
         """Close the file, unless the caller opened the connection."""
@@ -244,11 +154,11 @@ class Pack:
 
     def info(self) -> PackInfo:
         """Return counts and metadata."""
-        most_linked = self._fetch(MOST_LINKED) if self.has_links else []
+        most_linked = self._fetch("most_linked") if self.has_links else []
         return PackInfo(
-            articles=int(self._fetch(COUNT_ARTICLES)[0][0]),
-            sections=int(self._fetch(COUNT_SECTIONS)[0][0]),
-            links=int(self._fetch(COUNT_LINKS)[0][0]) if self.has_links else 0,
+            articles=int(self._fetch("count_articles")[0][0]),
+            sections=int(self._fetch("count_sections")[0][0]),
+            links=int(self._fetch("count_links")[0][0]) if self.has_links else 0,
             embedder=self.embedder,
             dimension=self.dimension,
             version=int(self.meta["version"]),
@@ -259,15 +169,25 @@ class Pack:
     def vectors(self) -> Vectors:
         """Return the vectors of all sections; they are read once and cached."""
         with self._loading:
-            if self._vectors is None:
-                self._vectors = self._read_vectors()
+            if self._vectors is not None:
+                return self._vectors
+            rows = self._fetch("all_vectors")
+            usable = [row for row in rows if row[2] is not None and len(row[2]) == self.dimension]
+            if len(usable) < len(rows) and self._is_wikigr:
+                count = len(rows) - len(usable)
+                self.unmapped += (f"{count} sections: no embedding, so vector search does not find them",)
+            matrix = np.asarray([row[2] for row in usable], dtype=np.float32).reshape(len(usable), self.dimension)
+            if self._is_wikigr and usable:
+                norms = np.linalg.norm(matrix, axis=1, keepdims=True)
+                matrix /= np.where(norms > 0, norms, np.float32(1))
+            self._vectors = Vectors([str(row[0]) for row in usable], [str(row[1]) for row in usable], matrix)
             return self._vectors
 
     def texts(self) -> list[tuple[str, str]]:
         """Return (id, heading and text) of all sections for keyword search; cached."""
         with self._loading:
             if self._texts is None:
-                rows = self._fetch(ALL_TEXTS)
+                rows = self._fetch("all_texts")
                 self._texts = [(str(id), f"{heading}\n{text}") for id, heading, text in rows]
             return self._texts
 
@@ -279,35 +199,35 @@ class Pack:
 
     def sections(self, ids: Sequence[str]) -> list[SectionRow]:
         """Return the sections in the order of the ids, without unknown ones."""
-        rows = self._fetch(SECTIONS, {"ids": list(ids)}) if ids else []
+        rows = self._fetch("sections", {"ids": list(ids)}) if ids else []
         sections = {row[0]: SectionRow(*row) for row in rows}
         return [sections[id] for id in ids if id in sections]
 
     def neighbors(self, articles: Iterable[str]) -> list[tuple[str, str]]:
         """Return (article, linked article) for links in either direction, sorted."""
         ids = sorted(articles)
-        rows = self._fetch(NEIGHBORS, {"ids": ids}) if ids and self.has_links else []
+        rows = self._fetch("neighbors", {"ids": ids}) if ids and self.has_links else []
         return [(str(article), str(other)) for article, other in rows]
 
     def links_among(self, articles: Iterable[str]) -> list[tuple[str, str, int]]:
         """Return (from, to, times) for the links between these articles, sorted."""
         ids = sorted(articles)
-        rows = self._fetch(LINKS_AMONG, {"ids": ids}) if ids and self.has_links else []
+        rows = self._fetch("links_among", {"ids": ids}) if ids and self.has_links else []
         return [(str(source), str(target), int(times or 1)) for source, target, times in rows]
 
-    def _fetch(self, statement: str, parameters: JsonMapping | None = None) -> list[list[JsonValue]]:
+    def _fetch(self, name: str, parameters: JsonMapping | None = None) -> list[list[JsonValue]]:
         with self._lock:
             if self._closed:
                 raise StoreError(f"{self.name} is closed.", store=self.name)
             try:
-                return fetch_rows(self._connection, self._statements.get(statement, statement), parameters)
+                return fetch_rows(self._connection, self._statements[name], parameters)
             except Exception as exc:
                 # The message of the engine may quote stored texts.
                 raise StoreError(f"{self.name} could not be read ({type(exc).__name__}).", store=self.name) from exc
 
     def _map_wikigr(self) -> dict[str, str]:
         """Switch to the statements for WikiGR's tables, and note which tables are not used."""
-        columns = {str(name): str(type) for name, type in self._fetch(SECTION_COLUMNS)}
+        columns = {str(name): str(type) for name, type in self._fetch("section_columns")}
         missing = sorted(WIKIGR_COLUMNS - set(columns))
         if missing:
             raise StoreError(
@@ -315,7 +235,7 @@ class Pack:
             )
         size = columns["embedding"].partition("[")[2].rstrip("]")
         dimension = int(size) if size.isdigit() else 0
-        self._statements = WIKIGR_STATEMENTS
+        self._statements |= STATEMENTS["wikigr"]
         unused = sorted(self.tables - {ARTICLE, SECTION, HAS_SECTION, WIKIGR_LINKS})
         self.unmapped = tuple(f"table {name}: not used for answers" for name in unused)
         if WIKIGR_LINKS not in self.tables:
@@ -326,7 +246,7 @@ class Pack:
     def _read_meta(self) -> dict[str, str]:
         meta: dict[str, str] = {}
         if {META, ARTICLE, SECTION} <= self.tables:
-            meta = {str(key): str(value) for key, value in self._fetch(READ_META)}
+            meta = {str(key): str(value) for key, value in self._fetch("meta")}
         version = meta.get("version", "")
         if meta.get("format") != FORMAT or not version.isdigit():
             raise StoreError(f"{self.name} is a graph database, but not a pack. Build one: resift graph build")
@@ -337,18 +257,6 @@ class Pack:
         if meta.get("status") != "complete":
             raise StoreError(f"{self.name} is incomplete. Run the same resift graph build again to finish it.")
         return meta
-
-    def _read_vectors(self) -> Vectors:
-        rows = self._fetch(ALL_VECTORS)
-        usable = [row for row in rows if row[2] is not None and len(row[2]) == self.dimension]
-        if len(usable) < len(rows) and self._statements:
-            count = len(rows) - len(usable)
-            self.unmapped += (f"{count} sections: no embedding, so vector search does not find them",)
-        matrix = np.asarray([row[2] for row in usable], dtype=np.float32).reshape(len(usable), self.dimension)
-        if self._statements and usable:
-            norms = np.linalg.norm(matrix, axis=1, keepdims=True)
-            matrix /= np.where(norms > 0, norms, np.float32(1))
-        return Vectors([str(row[0]) for row in usable], [str(row[1]) for row in usable], matrix)
 
 
 STAGE = "centrality"

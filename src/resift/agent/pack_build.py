@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from resift import __version__
 from resift._internal.files import cache_folder
-from resift.agent import pack as schema
-from resift.agent.articles import Article, LinkResolver, find_sources, read_articles
-from resift.agent.pack import VERSION, fetch_rows
+from resift.agent.articles import Article, find_sources, read_articles, resolve_links
+from resift.agent.pack import FORMAT, META, STATEMENTS, VERSION, fetch_rows
 from resift.errors import InputError, StoreError, require
 from resift.ingest.chunking import ChunkSize, clean
 from resift.protocols import Embedder
@@ -91,7 +90,7 @@ async def build_pack(
     dimension = int((await embed_texts(embedder, ["dimension"], kind="document", store="pack")).shape[1])
     digest = _content_digest(articles, embedder_name(embedder), dimension)
     with _working_file(place, digest, dimension) as connection:
-        finished = {str(row[0]) for row in fetch_rows(connection, schema.ARTICLE_IDS)}
+        finished = {str(row[0]) for row in fetch_rows(connection, STATEMENTS["build"]["article_ids"])}
         total = sum(len(article.passages) for article in articles)
         new = [article for article in articles if article.id not in finished]
         done = total - sum(len(article.passages) for article in new)
@@ -133,15 +132,15 @@ async def _add_batch(
         yield len(part)
     heads = [{"id": article.id, "title": article.title, "source": article.source} for article in articles]
     with _transaction(connection):
-        connection.execute(schema.ADD_ARTICLES, {"rows": _make_storable(heads)})
-        statement = schema.ADD_SECTIONS.format(dimension=dimension)
+        connection.execute(STATEMENTS["build"]["add_articles"], {"rows": _make_storable(heads)})
+        statement = STATEMENTS["build"]["add_sections"].format(dimension=dimension)
         for part in parts:
             connection.execute(statement, {"rows": _make_storable(part)})
 
 
 def _content_digest(articles: Sequence[Article], embedder: str, dimension: int) -> str:
     """Return a digest that must be equal for an unfinished build to be continued."""
-    digest = hashlib.sha256(repr((schema.VERSION, embedder, dimension)).encode())
+    digest = hashlib.sha256(repr((VERSION, embedder, dimension)).encode())
     for article in articles:
         passages = [(passage.heading, passage.text) for passage in article.passages]
         digest.update(repr((article.id, article.title, passages)).encode("utf-8", "surrogatepass"))
@@ -158,16 +157,16 @@ def _working_file(target: Path, digest: str, dimension: int) -> Iterator[Connect
     database, connection = _open_for_writing(working)
     try:
         meta = {}
-        if schema.META in {row[0] for row in fetch_rows(connection, schema.TABLES)}:
-            meta = {str(key): str(value) for key, value in fetch_rows(connection, schema.READ_META)}
+        if META in {row[0] for row in fetch_rows(connection, STATEMENTS["inspect"]["tables"])}:
+            meta = {str(key): str(value) for key, value in fetch_rows(connection, STATEMENTS["read"]["meta"])}
         if meta.get("digest", "") not in ("", digest):  # built from other articles
             connection.close()
             database.close()
             _remove_working_file(working)
             database, connection = _open_for_writing(working)
-        for statement in schema.CREATE_TABLES:
+        for statement in STATEMENTS["create"].values():
             connection.execute(statement.format(dimension=dimension))
-        connection.execute(schema.WRITE_META, {"key": "digest", "value": digest})
+        connection.execute(STATEMENTS["build"]["write_meta"], {"key": "digest", "value": digest})
         yield connection
         connection.execute("CHECKPOINT")
     finally:
@@ -197,25 +196,22 @@ def _remove_working_file(working: Path) -> None:
 
 def _write_links_and_meta(connection: Connection, articles: Sequence[Article], embedder: str, dimension: int) -> int:
     """Write the links between the articles, mark the pack as complete, and return the number of links."""
-    resolver = LinkResolver()
-    for article in articles:
-        resolver.add(article.id, article.aliases, article.targets)
-    links = resolver.links()
+    links = resolve_links(articles)
     rows = [{"one": source, "other": other, "times": times} for (source, other), times in links.items()]
     meta = {
-        "format": schema.FORMAT,
-        "version": str(schema.VERSION),
+        "format": FORMAT,
+        "version": str(VERSION),
         "embedder": embedder,
         "dimension": str(dimension),
         "built_by": f"resift {__version__}",
         "status": "complete",
     }
     with _transaction(connection):
-        connection.execute(schema.DELETE_LINKS)
+        connection.execute(STATEMENTS["build"]["delete_links"])
         for start in range(0, len(rows), _LINK_BATCH):
-            connection.execute(schema.ADD_LINKS, {"rows": rows[start : start + _LINK_BATCH]})
+            connection.execute(STATEMENTS["build"]["add_links"], {"rows": rows[start : start + _LINK_BATCH]})
         for key, value in meta.items():
-            connection.execute(schema.WRITE_META, {"key": key, "value": value})
+            connection.execute(STATEMENTS["build"]["write_meta"], {"key": key, "value": value})
     return len(rows)
 
 

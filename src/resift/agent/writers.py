@@ -19,15 +19,7 @@ from resift.agent.answerability import (
     Question,
     answer_probability,
 )
-from resift.agent.multi_doc import (
-    Passage,
-    Sentence,
-    WrittenAnswer,
-    is_unsupported,
-    one_line,
-    parse_citations,
-    unknown_citations,
-)
+from resift.agent.multi_doc import Passage, Sentence, WrittenAnswer, is_unsupported, parse_citations, unknown_citations
 from resift.deadline import Deadline
 from resift.errors import DeadlineExceeded, ProviderBadAnswer, UnsupportedLanguageError
 from resift.protocols import Embedder, Scorer
@@ -36,6 +28,7 @@ from resift.rerankers.hosted.client import Message
 from resift.rerankers.semantic_bm25 import PoolBM25, cosines
 from resift.resilience import Budget, CircuitBreaker, breakers
 from resift.stores.base import embedder_name
+from resift.text.snippets import one_line
 from resift.text.tokenization import sentences
 from resift.types import Hit
 

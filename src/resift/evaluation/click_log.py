@@ -22,7 +22,7 @@ from resift.evaluation.measures import bootstrap_interval, randomization_p
 from resift.evaluation.readers import Collection, json_rows, read_lines
 from resift.evaluation.recording import Recording, Replay, Setting, default_setting
 from resift.evaluation.runner import query_digest
-from resift.evaluation.tuning import best_after_cost, split_by_hash, weight_steps
+from resift.evaluation.tuning import best_after_cost, gains_over, split_by_hash, weight_steps
 from resift.types import JsonMapping, JsonValue
 from resift.validation import check_arguments
 
@@ -281,11 +281,7 @@ def fit_click_log(recording: Recording, labels: ClickLabels) -> ClickLogFit:
     start = default_setting(recording.header)
     steps = weight_steps(start, recording.header)
     replay = Replay(train)
-    values = {setting: _values(train, replay.run(setting), labels) for setting in steps}
-    gains = {
-        setting: [value - base for value, base in zip(row, values[start], strict=True)]
-        for setting, row in values.items()
-    }
+    gains = gains_over(start, {setting: _values(train, replay.run(setting), labels) for setting in steps})
     best = best_after_cost(gains, steps)
     replay = Replay(test)
     after, before = (_values(test, replay.run(setting), labels) for setting in (best, start))

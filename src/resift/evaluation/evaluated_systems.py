@@ -91,7 +91,7 @@ def find_system(text: str) -> System:
             models=() if name == "bm25" else (DEFAULT_EMBEDDER, *_RERANKER_MODELS.get(name, ())),
         )
     path = Path(text)
-    if path.suffix in (".yaml", ".yml") or _exists(path):
+    if path.suffix in (".yaml", ".yml") or os.path.exists(path):
         return _read_pipeline_file(path)
     raise InputError(f"Unknown pipeline {text!r}. {did_you_mean(text, BUILT_IN)} Or name a .yaml file.")
 
@@ -100,7 +100,7 @@ def system_from_file(path: Path) -> System:
     """Return the pipeline of a file, or the default pipeline on an index."""
     if path.suffix in (".yaml", ".yml"):
         return _read_pipeline_file(path)
-    if not _exists(path):
+    if not os.path.exists(path):
         raise InputError(f"No such file: {path}. Name a pipeline file or an index.")
     return System(
         path.stem,
@@ -110,13 +110,6 @@ def system_from_file(path: Path) -> System:
         open=lambda _: Pipeline.default(open_index(path, read_only=True)),
         stores=({"name": path.stem, "kind": "sqlite", "path": str(path.absolute())},),
     )
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):  # not a valid file name
-        return False
 
 
 def _read_pipeline_file(path: Path) -> System:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from importlib import resources
 
 from markupsafe import Markup
 
@@ -34,16 +35,6 @@ FLOW_HITS = 10
 FLOW_SIZE = PictureSize(width=440, label=150, row=24, radius=10, top=46, left=18, name_chars=16)
 
 
-class Point(NamedTuple):
-    """A system in the chart of quality against latency."""
-
-    name: str
-    ms: float
-    quality: float
-    interval: tuple[float, float]
-    """95 % interval of the mean quality."""
-
-
 @dataclass(frozen=True, slots=True)
 class ChartArea:
     """The size of a chart and the margins for its axes."""
@@ -68,24 +59,26 @@ class ChartArea:
         return self.top + (1 - (value - low) / (high - low)) * self.inner_height
 
 
-def quality_against_latency(points: Sequence[Point], *, measure: str, area: ChartArea, css: str) -> Markup:
-    """Draw a dot per system, with latency on a logarithmic axis and the interval as an error bar."""
-    logs = [math.log10(max(point.ms, 1e-3)) for point in points]
+def quality_against_latency(outcomes: Sequence[Outcome], *, measure: str, area: ChartArea, css: str) -> Markup:
+    """Draw a dot per system, with latency on a logarithmic axis and the 95 % interval as an error bar."""
+    points = []
+    for outcome in outcomes:
+        values = list(outcome.quality.per_query[measure].values())
+        ms = outcome.latency["p50"]
+        points.append((outcome.name, ms, outcome.quality.mean(measure), bootstrap_interval(values)))
+    logs = [math.log10(max(ms, 1e-3)) for _, ms, _, _ in points]
     x_low, x_high = min(logs) - 0.15, max(logs) + 0.15
     # At least one labeled line on either side of the dots.
     wide = x_high - x_low > 0.5
     x_low = math.floor(x_low * 3) / 3 if wide else x_low - 0.3
     x_high = math.ceil(x_high * 3) / 3 if wide else x_high + 0.3
-    values = [value for point in points for value in (point.quality, *point.interval)]
-    padding = max((max(values) - min(values)) * 0.15, 0.01)
-    y_low, y_high = max(0.0, min(values) - padding), max(values) + padding
-    y_high = min(1.0, y_high) if max(values) < 1 else y_high
+    heights = [value for _, _, quality, interval in points for value in (quality, *interval)]
+    padding = max((max(heights) - min(heights)) * 0.15, 0.01)
+    y_low, y_high = max(0.0, min(heights) - padding), max(heights) + padding
+    y_high = min(1.0, y_high) if max(heights) < 1 else y_high
 
     def across(log: float) -> float:
         return area.left + (log - x_low) / (x_high - x_low) * area.inner_width
-
-    def position(point: Point) -> tuple[float, float]:
-        return across(math.log10(max(point.ms, 1e-3))), area.y(point.quality, y_low, y_high)
 
     body = _value_axis(area, y_low, y_high)
     bottom = area.top + area.inner_height
@@ -99,20 +92,19 @@ def quality_against_latency(points: Sequence[Point], *, measure: str, area: Char
     center = area.left + area.inner_width / 2
     body.append(svg_text(center, area.height - 8, caption, css="tick", anchor="middle"))
     label_lines: list[float] = []
-    for point in sorted(points, key=lambda point: (position(point)[1], point.name)):
-        x, y = position(point)
+    for log, (name, ms, quality, interval) in sorted(zip(logs, points, strict=True), key=lambda row: -row[1][2]):
+        x, y = across(log), area.y(quality, y_low, y_high)
         is_right = x > area.left + area.inner_width * 0.6
         # A label that would cover an earlier one moves down a line.
         line = max([y + 4, *(other + 15 for other in label_lines if abs(other - (y + 4)) < 15)])
         label_lines.append(line)
-        low, high = (area.y(end, y_low, y_high) for end in point.interval)
+        low, high = (area.y(end, y_low, y_high) for end in interval)
         body.append(svg_line(x, low, x, high, css="error"))
         body += [svg_line(x - 5, end, x + 5, end, css="error") for end in (low, high)]
-        interval = f"({point.interval[0]:.4f} to {point.interval[1]:.4f})"
-        title = f"{point.name}: {measure} {point.quality:.4f} {interval}, p50 {point.ms:.1f} ms"
+        title = f"{name}: {measure} {quality:.4f} ({interval[0]:.4f} to {interval[1]:.4f}), p50 {ms:.1f} ms"
         body.append(svg_circle(x, y, 6, css="dot", title=title))
         label_x = x - 11 if is_right else x + 11
-        body.append(svg_text(label_x, line, point.name, css="name", anchor="end" if is_right else "start"))
+        body.append(svg_text(label_x, line, name, css="name", anchor="end" if is_right else "start"))
     return svg_element(area.width, area.height, body, css=css, label=f"{measure} against latency")
 
 
@@ -212,12 +204,17 @@ def report(
         html('<dl class="facts">{}</dl>', rows) if facts else Markup(),
         html("<h2>Quality and latency</h2>"),
         _summary(outcomes, measures),
-        _scatter(outcomes, measures[0]),
     ]
+    if timed := [outcome for outcome in outcomes if outcome.latency]:
+        chart = partial(quality_against_latency, timed, measure=measures[0])
+        parts += [html("<h2>Quality against latency</h2>"), _draw_both_widths(chart, 380)]
     if len(outcomes) > 1:
         parts += [html("<h2>Differences</h2>"), *_comparisons(outcomes, measures, qrels, queries)]
     parts += _flows(outcomes, measures[0], qrels, queries)
-    return html_page(title, join_markup((part for part in parts if part), "\n"), style=STYLE, script=SCRIPT)
+    folder = resources.files("resift.evaluation")
+    style, script = ((folder / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
+    body = join_markup((part for part in parts if part), "\n")
+    return html_page(title, body, style=FLOW_STYLE + style, script=script)
 
 
 def _summary(outcomes: Sequence[Outcome], measures: Sequence[str]) -> Markup:
@@ -236,24 +233,6 @@ def _summary(outcomes: Sequence[Outcome], measures: Sequence[str]) -> Markup:
             cells += [html("<td>{:.1f}</td>", outcome.latency.get(name, 0)) for name in ("p50", "p95", "p99")]
         rows.append(html("<tr>{}</tr>", join_markup(cells)))
     return _table(heads, rows)
-
-
-def _scatter(outcomes: Sequence[Outcome], measure: str) -> Markup:
-    points = [
-        Point(
-            outcome.name,
-            outcome.latency["p50"],
-            outcome.quality.mean(measure),
-            bootstrap_interval(list(outcome.quality.per_query[measure].values())),
-        )
-        for outcome in outcomes
-        if outcome.latency
-    ]
-    if not points:
-        return Markup()
-    return html("<h2>Quality against latency</h2>") + _draw_both_widths(
-        lambda area, css: quality_against_latency(points, measure=measure, area=area, css=css), 380
-    )
 
 
 def _comparisons(
@@ -279,21 +258,21 @@ def _comparisons(
         _table(heads, significance),
         _select("difference", [other.name for other in others]),
     ]
-    return [*parts, *(_comparison(base, other, measures[0], qrels, queries) for other in others)]
-
-
-def _comparison(base: Outcome, other: Outcome, measure: str, qrels: Qrels, queries: Mapping[str, str]) -> Markup:
-    before, after = base.quality.per_query[measure], other.quality.per_query[measure]
-    changes = [(query, after[query] - before[query]) for query in before if query in after]
-    return html(
-        '<section data-part="difference" data-name="{}"><h3>{} → {}, {} per query</h3>{}{}</section>',
-        other.name,
-        base.name,
-        other.name,
-        measure,
-        _draw_both_widths(lambda area, css: difference_bars(changes, measure=measure, area=area, css=css), 260),
-        _moved(base, other, measure, qrels, queries),
-    )
+    before = base.quality.per_query[measures[0]]
+    for other in others:
+        after = other.quality.per_query[measures[0]]
+        changes = [(query, after[query] - before[query]) for query in before if query in after]
+        parts.append(
+            html(
+                '<section data-part="difference" data-name="{0}"><h3>{1} → {0}, {2} per query</h3>{3}{4}</section>',
+                other.name,
+                base.name,
+                measures[0],
+                _draw_both_widths(partial(difference_bars, changes, measure=measures[0]), 260),
+                _moved(base, other, measures[0], qrels, queries),
+            )
+        )
+    return parts
 
 
 def _moved(base: Outcome, other: Outcome, measure: str, qrels: Qrels, queries: Mapping[str, str]) -> Markup:
@@ -371,10 +350,10 @@ def _select(part: str, names: Sequence[str]) -> Markup:
     return html('<select data-shows="{0}" aria-label="{0}" hidden>{1}</select>', part, options)
 
 
-def _draw_both_widths(draw: Callable[[ChartArea, str], Markup], height: int) -> Markup:
+def _draw_both_widths(draw: Callable[..., Markup], height: int) -> Markup:
     """Draw for wide and for narrow windows; the style sheet shows the one that fits."""
     wide, narrow = ChartArea(1080, height), ChartArea(350, int(height * 0.85), left=48)
-    return draw(wide, "wide") + draw(narrow, "narrow")
+    return draw(area=wide, css="wide") + draw(area=narrow, css="narrow")
 
 
 def _table(heads: Sequence[str], rows: Sequence[Markup]) -> Markup:
@@ -383,57 +362,3 @@ def _table(heads: Sequence[str], rows: Sequence[Markup]) -> Markup:
         join_markup(html("<th>{}</th>", text) for text in heads),
         join_markup(rows),
     )
-
-
-STYLE = (
-    FLOW_STYLE
-    + """
-:root { color-scheme: light dark; --bg: #fff; --fg: #1b1f24; --dim: #5b6570; --line: #d9dee3; --card: #f6f8fa;
-  --gain: #1a7f4b; --loss: #c4392f; --accent: #0b62c4; --other: #9aa5b1; }
-@media (prefers-color-scheme: dark) { :root { --bg: #14181d; --fg: #e6eaee; --dim: #a3adb8; --line: #343c45;
-  --card: #1c2127; --gain: #4cc38a; --loss: #ff8079; --accent: #6cb2ff; --other: #6b7681; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 1120px; padding: 20px 16px 48px; background: var(--bg); color: var(--fg);
-  font: 16px/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
-h1 { font-size: 1.6rem; margin: 0 0 4px; } h2 { font-size: 1.2rem; margin: 32px 0 8px; }
-h3 { font-size: 1rem; margin: 20px 0 4px; }
-p { margin: 4px 0 10px; } .dim { color: var(--dim); }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100%; }
-th, td { padding: 6px 10px; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; }
-td.best { font-weight: 700; color: var(--gain); }
-svg { display: block; } svg.wide { max-width: 100%; height: auto; } svg.narrow { display: none; }
- svg text { fill: var(--fg); font: 13px system-ui, sans-serif; }
-svg text.tick { fill: var(--dim); font-size: 12px; } svg text.name { font-weight: 600; }
-.grid { stroke: var(--line); } .axis { stroke: var(--dim); }
-.gain { fill: var(--gain); } .loss { fill: var(--loss); }
-.error { stroke: var(--accent); stroke-width: 2; opacity: .55; }
-.facts { display: grid; grid-template-columns: max-content 1fr; gap: 2px 14px; margin: 10px 0 0;
-  font-size: .9rem; }
-.facts dt { color: var(--dim); } .facts dd { margin: 0; overflow-wrap: anywhere; }
-.dot { fill: var(--accent); stroke: var(--bg); stroke-width: 2; }
-.flows { display: flex; flex-wrap: wrap; gap: 8px 24px; } .flows > div { min-width: 0; max-width: 100%; }
-select { font: inherit; padding: 6px 8px; max-width: 100%; background: var(--card); color: var(--fg);
-  border: 1px solid var(--line); border-radius: 6px; }
-details { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: 8px 14px;
-  margin: 8px 0; }
-summary { cursor: pointer; }
-.key { display: inline-block; width: 12px; height: 12px; border-radius: 6px; background: var(--accent); }
-@media (max-width: 700px) { svg.wide { display: none; } svg.narrow { display: block; }
-  th, td { padding: 6px 8px; } }
-.flow .hit { --c: var(--other); --on: var(--bg); } .flow .hit.marked { --c: var(--accent); }
-"""
-)
-
-SCRIPT = """
-document.querySelectorAll("select[data-shows]").forEach(function (select) {
-  var parts = document.querySelectorAll("[data-part=" + select.dataset.shows + "]");
-  function show() {
-    parts.forEach(function (part) { part.hidden = part.dataset.name !== select.value; });
-  }
-  select.hidden = false;
-  select.addEventListener("change", show);
-  show();
-});
-"""

@@ -95,22 +95,15 @@ class Judge:
             for query, ids in run.items()
             if query in judged
         }
-        per_query: dict[str, dict[str, float]] = {measure: {} for measure in self.measures}
         # trec_eval skips queries without documents; an empty answer counts as 0.
-        for query, ids in scored.items():
-            if not ids:
-                for values in per_query.values():
-                    values[query] = 0.0
+        answered = [query for query in self.queries if query in scored]
+        per_query = {measure: dict.fromkeys(answered, 0.0) for measure in self.measures}
         for metric in self._evaluator.iter_calc({query: ids for query, ids in scored.items() if ids}):
             if scored.get(metric.query_id):
                 per_query[self._names[metric.measure]][metric.query_id] = float(metric.value)
         missing = tuple(query for query in self.queries if query not in scored)
         unjudged = tuple(query for query in run if query not in judged)
-        ordered = {
-            measure: {query: values[query] for query in self.queries if query in values}
-            for measure, values in per_query.items()
-        }
-        return Quality(ordered, missing, unjudged)
+        return Quality(per_query, missing, unjudged)
 
 
 def _check_qrels(qrels: object) -> None:
@@ -172,44 +165,40 @@ def reliability(fit: FitCalibrator, scores: Sequence[float], relevant: Sequence[
 
     With fewer than two relevant or two other pairs nothing can be held out, and `held_out` is false.
     """
-    folds = min(FOLDS, sum(relevant), len(relevant) - sum(relevant))
+    labels = np.array(relevant, dtype=bool)
+    folds = min(FOLDS, int(labels.sum()), int((~labels).sum()))
     if folds < 2:
         calibrator = fit(scores, relevant)
         predicted = [calibrator.probability(score) for score in scores]
         return measure_reliability(predicted, relevant, held_out=False)
     # Relevant and other pairs are dealt separately, so that each fold has both.
-    dealt = {True: 0, False: 0}
-    fold_of_pair = []
-    for label in relevant:
-        fold_of_pair.append(dealt[bool(label)] % folds)
-        dealt[bool(label)] += 1
+    fold_of_pair = np.zeros(len(labels), dtype=int)
+    for members in (np.flatnonzero(labels), np.flatnonzero(~labels)):
+        fold_of_pair[members] = np.arange(len(members)) % folds
     predicted = [0.0] * len(scores)
     for fold in range(folds):
-        training = [i for i, other in enumerate(fold_of_pair) if other != fold]
+        training = np.flatnonzero(fold_of_pair != fold).tolist()
         calibrator = fit([scores[i] for i in training], [relevant[i] for i in training])
-        for i, other in enumerate(fold_of_pair):
-            if other == fold:
-                predicted[i] = calibrator.probability(scores[i])
+        for i in np.flatnonzero(fold_of_pair == fold).tolist():
+            predicted[i] = calibrator.probability(scores[i])
     return measure_reliability(predicted, relevant, held_out=True)
 
 
 def measure_reliability(predicted: Sequence[float], relevant: Sequence[bool], *, held_out: bool) -> Reliability:
     """Compare predicted probabilities with the labels."""
+    values, labels = np.array(predicted, dtype=float), np.array(relevant, dtype=bool)
+    numbers = np.minimum(BINS - 1, (values * BINS).astype(int))
     bins = []
-    for number in range(BINS):
-        members = [i for i, value in enumerate(predicted) if min(BINS - 1, int(value * BINS)) == number]
-        if members:
-            mean = math.fsum(predicted[i] for i in members) / len(members)
-            observed = sum(bool(relevant[i]) for i in members) / len(members)
-            bins.append(Bin(number / BINS, (number + 1) / BINS, len(members), mean, observed))
-    count = len(predicted)
-    pairs = list(zip(predicted, relevant, strict=True))
+    for number in np.unique(numbers).tolist():
+        members = numbers == number
+        means = float(values[members].mean()), float(labels[members].mean())
+        bins.append(Bin(number / BINS, (number + 1) / BINS, int(members.sum()), *means))
     return Reliability(
         tuple(bins),
-        math.fsum(row.count * abs(row.predicted - row.observed) for row in bins) / count,
-        math.fsum((value - bool(label)) ** 2 for value, label in pairs) / count,
-        -math.fsum(math.log(max(1e-15, value if label else 1 - value)) for value, label in pairs) / count,
-        held_out,
+        error=math.fsum(row.count * abs(row.predicted - row.observed) for row in bins) / len(values),
+        brier=float(((values - labels) ** 2).mean()),
+        log_loss=-float(np.log(np.maximum(1e-15, np.where(labels, values, 1 - values))).mean()),
+        held_out=held_out,
     )
 
 
@@ -277,11 +266,9 @@ def bootstrap_interval(
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values corrected for multiple tests, in the same order (Holm, 1979)."""
-    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
-    corrected = [0.0] * len(p_values)
-    highest = 0.0
-    for rank, i in enumerate(order):
-        # At least the corrected value of every smaller p.
-        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[i]))
-        corrected[i] = highest
-    return corrected
+    p = np.array(p_values, dtype=float)
+    order = np.argsort(p, kind="stable")
+    scaled = np.minimum(1.0, np.arange(len(p), 0, -1) * p[order])
+    corrected = np.empty(len(p))
+    corrected[order] = np.maximum.accumulate(scaled)  # at least the corrected value of every smaller p
+    return [float(value) for value in corrected]

@@ -144,10 +144,9 @@ def record(
     """
     pipeline = system.open(index if system.needs_corpus else None)
     # In the stores of a pipeline file, the variable is replaced by the path of the index.
+    variable = f"${{{VARIABLE}}}"
     configured = tuple(
-        {**store, "path": str(index.absolute())}
-        if index is not None and store.get("path") == f"${{{VARIABLE}}}"
-        else store
+        {**store, "path": str(index.absolute())} if index and store.get("path") == variable else store
         for store in system.stores
     )
     stage = _rerank_stage(pipeline)
@@ -319,13 +318,12 @@ class Setting:
 
     With `depth` 0 there is no reranking; after `weighted` fusion it is the maximum depth. Without `blend` the
     order of the reranker is final. `weights` are in the order of the recorded stores, all 1 if empty. None as
-    `blend_weight` or `dense_weight` means the fitted weight. The shifts are added to these.
+    `blend_weight` means the fitted weight. The shifts are added to the fitted weights.
     `boosts` are the weights of recency and boosts, those of the recorded pipeline if empty.
     """
 
     method: str = "rrf"
     k_param: float = 60.0
-    dense_weight: float | None = None
     dense_shift: float = 0.0
     reranker_shift: float = 0.0
     weights: tuple[float, ...] = ()
@@ -343,7 +341,7 @@ class Setting:
         if self.method != "rrf":
             del data["k_param"]
         if self.method != WEIGHTED:
-            del data["dense_weight"], data["dense_shift"]
+            del data["dense_shift"]
         if self.method == WEIGHTED and self.depth:
             del data["depth"]
         if not self.depth:
@@ -393,15 +391,15 @@ class Replay:
             recency=next((rule for rule in rules if isinstance(rule, Recency)), None),
             boosts=tuple(rule for rule in rules if isinstance(rule, Boost)),
         )
-        ranked = {}
-        for i, (query, fused) in enumerate(zip(self.recording.queries, self._fuse(setting), strict=True)):
-            ranked[query.query] = self._rank(i, query, fused, setting, policy)[:max_hits]
-        return ranked
+        fused = self._fuse(setting)
+        return {
+            query.query: self._rank(i, query, fused[i], setting, policy)[:max_hits]
+            for i, query in enumerate(self.recording.queries)
+        }
 
     def _fuse(self, setting: Setting) -> list[FusedHits]:
         """Return the fused lists of each query."""
-        dense = (setting.dense_weight, setting.dense_shift)
-        key = (setting.method, setting.k_param, dense, setting.weights)
+        key = (setting.method, setting.k_param, setting.dense_shift, setting.weights)
         if key in self._fused:
             return self._fused[key]
         if len(self._fused) >= _CACHED_FUSIONS:
@@ -413,7 +411,6 @@ class Replay:
             options |= {
                 "retrieval_modes": self._modes,
                 "languages": self.recording.header.store_languages or ("any",) * len(self._modes),
-                "dense_weight": setting.dense_weight,
                 "model": order_model.default_model().shifted(dense=setting.dense_shift),
             }
         else:
@@ -428,7 +425,7 @@ class Replay:
 
     def _rank(self, i: int, query: RecordedQuery, fused: FusedHits, setting: Setting, policy: ShapePolicy) -> list[str]:
         """Rerank and shape one query, and return its ids."""
-        k = self.recording.header.k
+        header = self.recording.header
         records: list[StageRecord] = [*self._retrieved[i], *fused.records]
         hits: Sequence[Hit] = fused
         if not hits or not (setting.depth or policy.recency or policy.boosts):
@@ -437,12 +434,11 @@ class Replay:
         if depth and fused.records[0].weights:
             depth = rerank_depth([hit.score or 0.0 for hit in hits], max_depth=setting.depth)
         if depth:
-            info = self.recording.header.scorer
+            info = header.scorer
             values = [query.rerank.get(hit.id) for hit in hits[:depth]]
-            scores = Scores(values, info.name)
-            hits, record = order_by_scores(hits[:depth], values, scores, info, rest=hits[depth:])
+            hits, record = order_by_scores(hits[:depth], values, Scores(values, info.name), info, rest=hits[depth:])
             records.append(record)
-        result = shape(hits, k=k, trace=Trace(records), policy=policy, neighbors=query.neighbors)
+        result = shape(hits, k=header.k, trace=Trace(records), policy=policy, neighbors=query.neighbors)
         dropped = [id for record in result.records if record.kind is StageKind.CUT for id in record.dropped]
         return [*result.ids, *dropped]
 

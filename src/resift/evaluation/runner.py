@@ -7,18 +7,18 @@ corpus. An evaluation that was interrupted continues with the next query.
 from __future__ import annotations
 
 import hashlib
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple, TextIO
 
+from resift._internal.arrays import np
 from resift._internal.files import file_lock
 from resift._internal.sync import run_sync
 from resift.errors import DataFormatError
@@ -66,11 +66,9 @@ class Answer:
     ids: tuple[str, ...]
     ms: float
     warm: bool = True
-    k: int = 0
     paths: Mapping[str, Sequence[PathStep]] = field(default_factory=dict)
     titles: Mapping[str, str] = field(default_factory=dict)
     reason: str | None = None
-    timings: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +85,12 @@ class Outcome:
     def latency(self) -> dict[str, float]:
         """Percentiles in ms over warm searches, or over all if none was warm."""
         warm = [answer.ms for answer in self.answers.values() if answer.warm]
-        return latency(warm or [answer.ms for answer in self.answers.values()])
+        times_ms = warm or [answer.ms for answer in self.answers.values()]
+        if not times_ms:
+            return {}
+        # The nearest rank, so that every value is a measured time.
+        values = np.percentile(times_ms, PERCENTILES, method="inverted_cdf")
+        return {f"p{percent}": round(float(value), 3) for percent, value in zip(PERCENTILES, values, strict=True)}
 
     @property
     def degraded(self) -> dict[str, str]:
@@ -130,7 +133,7 @@ async def _answer_queries(
             ranking = await pipeline.search(text)
             ms = (time.perf_counter() - started) * 1000
             # The first search loads the models, so its time does not count.
-            answers.add(_make_answer(query, text, ranking, grades, ms=ms, warm=done > 1, k=pipeline.k))
+            answers.add(_make_answer(query, text, ranking, grades, ms=ms, warm=done > 1))
             if progress:
                 progress(cached + done, len(collection.queries))
     finally:
@@ -138,7 +141,7 @@ async def _answer_queries(
 
 
 def _make_answer(
-    query: str, text: str, ranking: Ranking, grades: Mapping[str, int], *, ms: float, warm: bool, k: int
+    query: str, text: str, ranking: Ranking, grades: Mapping[str, int], *, ms: float, warm: bool
 ) -> Answer:
     hits = hits_beyond_k(ranking)
     explained = [hit for i, hit in enumerate(hits) if i < EXPLAINED or grades.get(hit.id, 0) > 0]
@@ -161,11 +164,9 @@ def _make_answer(
         ids=tuple(hit.id for hit in hits),
         ms=round(ms, 3),
         warm=warm,
-        k=k,
         paths=paths,
         titles={hit.id: title for hit in explained if (title := hit_title(hit)) != hit.id},
         reason=ranking.reason if ranking.degraded else None,
-        timings={stage: round(value, 3) for stage, value in ranking.timings.items()},
     )
 
 
@@ -181,19 +182,6 @@ def hits_beyond_k(ranking: Ranking) -> list[Hit]:
     for hit in (*ranking.hits, *dropped):
         unique.setdefault(hit.id, hit)
     return list(unique.values())
-
-
-def percentile(times_ms: Sequence[float], percent: float) -> float:
-    """Return the nearest-rank percentile, which is always a measured time."""
-    ordered = sorted(times_ms)
-    return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)]
-
-
-def latency(times_ms: Sequence[float]) -> dict[str, float]:
-    """Return p50, p95 and p99 in milliseconds, or nothing without times."""
-    if not times_ms:
-        return {}
-    return {f"p{percent}": round(percentile(times_ms, percent), 3) for percent in PERCENTILES}
 
 
 def index_for(
@@ -258,7 +246,9 @@ class AnswerCache:
         with file_lock(self.path.with_suffix(".lock")):
             if fresh:
                 self.path.unlink(missing_ok=True)
-            self._read()
+            if self.path.exists():
+                drop_partial_line(self.path)
+                self._read()
             with self.path.open("a", encoding="utf-8") as file:
                 self._file: TextIO = file
                 yield self
@@ -277,9 +267,6 @@ class AnswerCache:
     def _read(self) -> None:
         import msgspec
 
-        if not self.path.exists():
-            return
-        drop_partial_line(self.path)
         for line in self.path.read_bytes().splitlines():
             try:
                 answer = msgspec.json.decode(line, type=Answer)
@@ -315,22 +302,16 @@ def cache_key(*parts: object) -> str:
 
 @cache
 def code_digest() -> str:
-    """Return a digest of all modules of Resift that can change an answer."""
+    """Return a digest of all modules and data files of Resift that can change an answer."""
     digest = hashlib.sha256()
-    for name, content in sorted(_read_modules(files("resift"), "")):
-        digest.update(f"{name} {len(content)}\n".encode())
-        digest.update(content)
+    root = Path(str(files("resift")))
+    for path in sorted(root.rglob("*")):
+        ignored = _IGNORED_FOLDERS.intersection(path.relative_to(root).parts)
+        if path.suffix in (".py", ".c", ".h", ".json", ".toml") and not ignored:
+            content = path.read_bytes()
+            digest.update(f"{path.relative_to(root).as_posix()} {len(content)}\n".encode())
+            digest.update(content)
     return digest.hexdigest()
-
-
-def _read_modules(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
-    for entry in folder.iterdir():
-        name = f"{path}/{entry.name}"
-        if entry.is_dir():
-            if entry.name not in _IGNORED_FOLDERS:
-                yield from _read_modules(entry, name)
-        elif entry.name.endswith((".py", ".c", ".h")):
-            yield name, entry.read_bytes()
 
 
 TIE = 1e-9
@@ -414,14 +395,15 @@ def _difference(base: Outcome, other: Outcome, measure: str) -> Difference:
     deltas = [after[query] - before[query] for query in queries]
     # The tests would count rounding errors as wins.
     deltas = [0.0 if abs(delta) <= TIE else delta for delta in deltas]
+    means = [fmean(values[query] for query in queries) if queries else 0.0 for values in (before, after)]
     low, high = bootstrap_interval(deltas)
     return Difference(
         measure=measure,
         base=base.name,
         other=other.name,
         queries=len(queries),
-        base_mean=_mean([before[query] for query in queries]),
-        other_mean=_mean([after[query] for query in queries]),
+        base_mean=means[0],
+        other_mean=means[1],
         low=low,
         high=high,
         p=randomization_p(deltas),
@@ -430,10 +412,6 @@ def _difference(base: Outcome, other: Outcome, measure: str) -> Difference:
         ties=sum(delta == 0 for delta in deltas),
         losses=sum(delta < 0 for delta in deltas),
     )
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values) if values else 0.0
 
 
 def _moved_documents(base: Outcome, other: Outcome, query: str, grades: Mapping[str, int]) -> tuple[MovedDocument, ...]:
@@ -465,7 +443,13 @@ def _explain_move(answer: Answer | None, id: str) -> str:
         return "not found by any store, or dropped by a stage"
     path = answer.paths[id]
     ranks = ", ".join(f"{step.where} {step.rank}" for step in path)
-    stages = _merge_guard_steps(path)
+    # The steps after retrieval, with a reranker and the guard after it as one step.
+    stages: list[PathStep] = []
+    for previous, step in zip([None, *path], path, strict=False):
+        if previous and previous.kind == StageKind.RERANK and step.kind == StageKind.GUARD:
+            stages[-1] = step._replace(where=f"{stages[-1].where} and {step.where}")
+        elif step.kind != StageKind.RETRIEVE:
+            stages.append(step)
     moves = [(step.rank - before.rank, step) for before, step in pairwise(stages) if step.rank != before.rank]
     if moves:
         change, stage = max(moves, key=lambda move: abs(move[0]))
@@ -473,16 +457,3 @@ def _explain_move(answer: Answer | None, id: str) -> str:
         return f"{text}: {stage.evidence}" if stage.evidence else text
     # No stage moved it after fusion, so the evidence of fusion explains its rank.
     return f"{ranks}; {stages[-1].evidence}" if stages and stages[-1].evidence else ranks
-
-
-def _merge_guard_steps(path: Sequence[PathStep]) -> list[PathStep]:
-    """Return the steps after retrieval, with a reranker and the guard after it as one step."""
-    stages: list[PathStep] = []
-    before = ""
-    for step in path:
-        if step.kind == StageKind.GUARD and before == StageKind.RERANK:
-            stages[-1] = step._replace(where=f"{stages[-1].where} and {step.where}")
-        elif step.kind != StageKind.RETRIEVE:
-            stages.append(step)
-        before = step.kind
-    return stages

@@ -130,10 +130,6 @@ class _Trials:
         cutoff = self._measure.partition("@")[2]
         self._max_hits = int(cutoff) if cutoff else None
 
-    def has_budget(self, setting: Setting) -> bool:
-        """Whether this setting may be measured; known settings are free."""
-        return len(self.values) < self.budget or setting in self.values
-
     def measure(self, setting: Setting) -> float:
         """Return the mean of the measure under this setting."""
         if setting not in self.values:
@@ -161,7 +157,7 @@ def _improve(trials: _Trials, space: SearchSpace, header: Header, setting: Setti
     while better and len(trials.values) < trials.budget:
         better = False
         for changed in _one_option_changed(space, header, setting):
-            if not trials.has_budget(changed):
+            if len(trials.values) >= trials.budget and changed not in trials.values:
                 return
             # More than rounding, or two equal settings would alternate forever.
             if trials.measure(changed) > trials.measure(setting) + 1e-12:
@@ -308,11 +304,7 @@ def _fit_shifts(recording: Recording, measure_run: Callable[[Mapping[str, Sequen
         return replace(fit, reason=f"{count} queries are too few; at least {MIN_RATED_QUERIES} are needed")
     steps = weight_steps(start, recording.header)
     replay = Replay(recording)
-    values = {setting: measure_run(replay.run(setting)) for setting in steps}
-    gains = {
-        setting: [value - base for value, base in zip(row, values[start], strict=True)]
-        for setting, row in values.items()
-    }
+    gains = gains_over(start, {setting: measure_run(replay.run(setting)) for setting in steps})
     best = best_after_cost(gains, steps)
     # Leave one out: each query is measured with a setting that was fitted without it.
     held_out = []
@@ -347,6 +339,14 @@ def weight_steps(start: Setting, header: Header) -> dict[Setting, int]:
         + abs(j - shifts.index(0.0))
         for i, dense in enumerate(DENSE_SHIFTS)
         for j, reranker in enumerate(shifts)
+    }
+
+
+def gains_over(start: Setting, values: Mapping[Setting, Sequence[float]]) -> dict[Setting, list[float]]:
+    """Return the difference from the start, per setting and query."""
+    return {
+        setting: [value - base for value, base in zip(row, values[start], strict=True)]
+        for setting, row in values.items()
     }
 
 

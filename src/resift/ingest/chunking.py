@@ -167,15 +167,24 @@ def clean(text: str) -> str:
 def chunks(text: str, size: ChunkSize = ChunkSize()) -> list[str]:  # noqa: B008 - an immutable value
     """Return the chunks in order. Together they contain every word of the text."""
     size.validate()
-    units = [part for unit in _split_sentences(text) for part in _split_unit(text, unit, size.words)]
-    found: list[str] = []
+    borders = list(_BORDER.finditer(text))
+    starts = [0, *(border.end() for border in borders)]
+    ends = [*(border.start() for border in borders), len(text)]
+    units: list[_Unit] = []
+    for start, end in zip(starts, ends, strict=True):
+        words = [word.start() + start for word in _WORD.finditer(text[start:end])]
+        # A sentence that is longer than a chunk is split between words.
+        for number, (first, last) in enumerate(pairwise([start, *words[size.words :: size.words], end])):
+            if text[first:last].strip():
+                units.append(_Unit(first, last, min(size.words, len(words) - number * size.words)))
+    passages: list[str] = []
     start = 0
     while start < len(units):
         total, end = units[start].words, start + 1
         while end < len(units) and total + units[end].words <= size.words:
             total += units[end].words
             end += 1
-        found.append(text[units[start].start : units[end - 1].end].strip())
+        passages.append(text[units[start].start : units[end - 1].end].strip())
         if end == len(units):
             break
         shared, next_start = 0, end
@@ -183,7 +192,7 @@ def chunks(text: str, size: ChunkSize = ChunkSize()) -> list[str]:  # noqa: B008
             next_start -= 1
             shared += units[next_start].words
         start = next_start
-    return [chunk for chunk in found if chunk]
+    return [passage for passage in passages if passage]
 
 
 def count_words(text: str) -> int:
@@ -197,25 +206,6 @@ class _Unit(NamedTuple):
     start: int
     end: int
     words: int
-
-
-def _split_sentences(text: str) -> list[_Unit]:
-    starts = [0, *(border.end() for border in _BORDER.finditer(text))]
-    ends = [*(border.start() for border in _BORDER.finditer(text)), len(text)]
-    spans = zip(starts, ends, strict=True)
-    return [_Unit(start, end, count_words(text[start:end])) for start, end in spans if text[start:end].strip()]
-
-
-def _split_unit(text: str, unit: _Unit, max_words: int) -> list[_Unit]:
-    """Split a unit that is longer than a chunk between words."""
-    if unit.words <= max_words:
-        return [unit]
-    starts = [word.start() + unit.start for word in _WORD.finditer(text[unit.start : unit.end])]
-    cuts = [unit.start, *starts[max_words::max_words], unit.end]
-    return [
-        _Unit(start, end, min(max_words, unit.words - number * max_words))
-        for number, (start, end) in enumerate(pairwise(cuts))
-    ]
 
 
 def _repeated_metadata(metadata: Metadata) -> dict[str, object]:

@@ -182,6 +182,14 @@ def _detect_delimiter(source: Source, encoding: str) -> str:
 Converter = Callable[[str], object]
 
 
+def _to_number(value: str) -> int | float:
+    return int(value) if value.lstrip("-").isdigit() else float(value)
+
+
+def _to_boolean(value: str) -> bool:
+    return value.lower() == "true"
+
+
 def _column_types(rows: Iterable[tuple[int, dict[str, str], int]]) -> dict[str, Converter]:
     """Return the function that converts the cells of each column."""
     converters: dict[str, Converter | None] = {}
@@ -194,14 +202,6 @@ def _column_types(rows: Iterable[tuple[int, dict[str, str], int]]) -> dict[str, 
                 detected = _to_number if is_number else _to_boolean if is_boolean else str
                 converters[name] = detected if kind in (None, detected) else str
     return {name: converter or str for name, converter in converters.items()}
-
-
-def _to_number(value: str) -> int | float:
-    return int(value) if value.lstrip("-").isdigit() else float(value)
-
-
-def _to_boolean(value: str) -> bool:
-    return value.lower() == "true"
 
 
 def read_parquet(source: Source) -> Iterator[Section]:

@@ -28,27 +28,27 @@ from resift.ingest.sources import Source, decode, open_zip, parse_errors, plain_
 
 if TYPE_CHECKING:
     from docx.oxml.xmlchemy import BaseOxmlElement as Element
-    from selectolax.lexbor import LexborNode
 
 _FRONT_MATTER_LINES = 200
 _MAX_CELL_OUTPUT = 2_000  # characters; more is a log
 _CELL_FENCE = "~" * 12  # longer than any fence inside a cell
-_SILENT_TAGS = {
+_SILENT_TAGS = [
     "script", "style", "noscript", "template", "svg", "math", "nav", "footer", "aside", "form", "button",
     "iframe", "head", "select", "textarea",
-}  # fmt: skip
-_BLOCK_TAGS = {
+]  # fmt: skip
+_BLOCK_TAGS = [
     "p", "div", "section", "li", "ul", "ol", "tr", "table", "pre", "blockquote", "dd", "dt", "dl", "br", "hr",
     "header", "figure", "figcaption", "main", "article", "address", "details", "summary", "caption", "thead",
     "tbody",
-}  # fmt: skip
+]  # fmt: skip
+# Control characters that are put into a page where lines break and headings begin.
+_LINE_BREAK, _HEADING_MARK = "\x02", "\x01"
 # Tags that pages leave open without nesting deeper.
 _UNCLOSED_TAGS = {
     "p", "li", "td", "th", "tr", "dt", "dd", "option", "br", "img", "input", "meta", "link", "hr", "area",
     "base", "col", "embed", "source", "track", "wbr", "tbody", "thead", "tfoot", "colgroup", "optgroup", "rp",
     "rt", "html", "body", "head",
 }  # fmt: skip
-_HEADING_TAGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
 _MAX_DEPTH = 2_000  # open elements; a standard parser looks through all of them at each tag
 _TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]{0,20})")
 _ANY_TAG = re.compile(r"<[^<>]*>")
@@ -114,16 +114,32 @@ def html_sections(text: str) -> list[Section]:
     if _is_too_deep(text):
         plain = html.unescape(_ANY_TAG.sub(" ", text)).strip()
         return [Section(plain, flag="nested too deeply: read without its structure")] if plain else []
-    parser = lexbor.LexborHTMLParser(text)
+    parser = lexbor.LexborHTMLParser(text.replace(_LINE_BREAK, " ").replace(_HEADING_MARK, " "))
     title_node = parser.css_first("title")
-    title = "" if title_node is None else clean_title(title_node.text(deep=True))
-    page = _Page(title)
+    builder = SectionBuilder("" if title_node is None else clean_title(title_node.text(deep=True)))
+    parser.strip_tags(_SILENT_TAGS)
+    for node in parser.css(", ".join(_BLOCK_TAGS)):
+        node.insert_before(_LINE_BREAK)
+        node.insert_after(_LINE_BREAK)
+    for node in parser.css("td, th"):
+        node.insert_before(" ")
+    for node in reversed(parser.css("h1, h2, h3, h4, h5, h6")):
+        title = " ".join(node.text(deep=True).replace(_LINE_BREAK, " ").split())
+        # A heading around another one was never closed.
+        if _HEADING_MARK not in title:
+            mark = f"{_HEADING_MARK}{node.tag[1]}{title}" if title else ""
+            node.replace_with(f"{_LINE_BREAK}{mark}{_LINE_BREAK}")
+    lines: list[str] = []
     for root in filter(None, (parser.css_first("main"), parser.css_first("article"), parser.body)):
-        page = _Page(title)
-        page.walk(root)
-        if page.has_text:
+        lines = [" ".join(line.split()) for line in root.text(deep=True).split(_LINE_BREAK)]
+        if any(lines):
             break
-    return page.sections()
+    for line in filter(None, lines):
+        if line.startswith(_HEADING_MARK):
+            builder.heading(int(line[1]), line[2:])
+        else:
+            builder.lines += [line, ""]
+    return builder.sections()
 
 
 def _is_too_deep(text: str) -> bool:
@@ -143,74 +159,6 @@ def _is_too_deep(text: str) -> bool:
             open_tags[tag] -= 1
             depth -= 1
     return False
-
-
-class _Page:
-    """Walks a tree without recursion. Lines break where block elements begin and end."""
-
-    def __init__(self, title: str) -> None:
-        self._builder = SectionBuilder(title)
-        self._line: list[str] = []
-        self._heading: list[str] | None = None
-        self.has_text = False
-
-    def walk(self, root: LexborNode) -> None:
-        """Read everything under an element."""
-        node, depth = root.child, 1
-        while node is not None and depth > 0:
-            if self._enter(node) and node.child is not None:
-                node, depth = node.child, depth + 1
-                continue
-            self._leave(node)
-            while node.next is None:
-                node, depth = node.parent, depth - 1
-                if depth == 0 or node is None:
-                    return
-                self._leave(node)
-            node = node.next
-
-    def sections(self) -> list[Section]:
-        """Return the sections of the page."""
-        self._break_line()
-        return self._builder.sections()
-
-    def _enter(self, node: LexborNode) -> bool:
-        """Open a node; return whether to read its children."""
-        tag = node.tag or ""
-        if tag == "-text":
-            (self._line if self._heading is None else self._heading).append(node.text_content or "")
-            return False
-        if tag in _SILENT_TAGS or tag.startswith(("-", "_", "!")):
-            return False
-        if tag in _HEADING_TAGS and self._heading is None:
-            self._break_line()
-            self._heading = []
-        elif tag in _BLOCK_TAGS:
-            self._break_line()
-        elif tag in ("td", "th"):
-            self._line.append(" ")
-        return True
-
-    def _leave(self, node: LexborNode) -> None:
-        tag = node.tag or ""
-        if tag in _HEADING_TAGS and self._heading is not None:
-            title = " ".join("".join(self._heading).split())
-            self._heading = None
-            if title:
-                self.has_text = True
-                self._builder.heading(int(tag[1]), title)
-        elif tag in _BLOCK_TAGS:
-            self._break_line()
-
-    def _break_line(self) -> None:
-        if self._heading is not None:
-            self._heading.append(" ")
-            return
-        line = " ".join("".join(self._line).split())
-        self._line = []
-        if line:
-            self.has_text = True
-            self._builder.lines += [line, ""]
 
 
 def read_notebook(source: Source) -> Iterator[Section]:

@@ -245,7 +245,7 @@ async def _read_parts(run: _Run, path: Path, file: _File, *, follow: bool) -> As
 
 
 def _start_embedding(run: _Run, passages: Sequence[IndexedPassage]) -> asyncio.Task[Batch]:
-    documents = [{"id": one["id"], "text": one["text"], "metadata": one["metadata"]} for one in passages]
+    documents = [{key: value for key, value in passage.items() if key != "own_id"} for passage in passages]
     task = asyncio.create_task(run.store.prepare(documents))
     run.embedding.add(task)
     task.add_done_callback(run.embedding.discard)

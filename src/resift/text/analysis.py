@@ -14,7 +14,6 @@ A store saves `analyzer.version`: terms of another version differ.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import math
 import re
@@ -26,7 +25,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from resift._internal.arrays import Array
 from resift._internal.forking import ForkSafeLock
-from resift.errors import InputError
+from resift.errors import InputError, did_you_mean
 from resift.text.languages import SCRIPT_DEFAULTS, Detected, detect, script_of, script_of_language, stop_words
 from resift.text.tokenization import (
     FIRST_UNSPACED,
@@ -128,12 +127,9 @@ def check_language(language: str) -> None:
         return
     if not isinstance(language, str):
         raise InputError(f"The language is {language!r}; pass its name.")
-    known = stemmed_languages()
-    if language not in known:
-        close = difflib.get_close_matches(language, known, n=1, cutoff=0.7)
-        hint = f"Did you mean {close[0]!r}? " if close else ""
-        names = ", ".join(sorted(known))
-        raise InputError(f"Unknown language {language!r}. {hint}Known: auto, none, {names}.")
+    if language not in stemmed_languages():
+        known = did_you_mean(language, ["auto", "none", *stemmed_languages()])
+        raise InputError(f"Unknown language {language!r}. {known}")
 
 
 def _snowball() -> ModuleType:

@@ -12,16 +12,9 @@ from importlib import resources
 from typing import NamedTuple
 from unicodedata import category
 
-from resift.text.tokenization import is_unspaced, pieces
+from resift.text.tokenization import TABLES, is_unspaced, pieces
 
-LATIN, CYRILLIC, ARABIC, HEBREW, DEVANAGARI = "latin", "cyrillic", "arabic", "hebrew", "devanagari"
-GREEK, ARMENIAN, TAMIL, OTHER = "greek", "armenian", "tamil", "other"
-HAN, KANA, HANGUL, THAI = "han", "kana", "hangul", "thai"
-
-SCRIPT_DEFAULTS = {
-    LATIN: "english", CYRILLIC: "russian", ARABIC: "arabic", HEBREW: "hebrew", DEVANAGARI: "hindi",
-    GREEK: "greek", ARMENIAN: "armenian", TAMIL: "tamil", OTHER: "none",
-}  # fmt: skip
+SCRIPT_DEFAULTS: dict[str, str] = TABLES["default_languages"]
 """Language of a script if no function word decides."""
 
 # The stop words of Lucene since its first version.
@@ -29,26 +22,8 @@ _ENGLISH_STOP_WORDS = (
     "a an and are as at be but by for if in into is it no not of on or such that the their then there these "
     "they this to was will with"
 )
-# First code point of each block, and its script.
-_BLOCKS = (
-    (0x0000, LATIN), (0x0370, GREEK), (0x0400, CYRILLIC), (0x0530, ARMENIAN), (0x0590, HEBREW),
-    (0x0600, ARABIC), (0x0700, OTHER), (0x0750, ARABIC), (0x0780, OTHER), (0x08A0, ARABIC),
-    (0x0900, DEVANAGARI), (0x0980, OTHER), (0x0B80, TAMIL), (0x0C00, OTHER), (0x0E00, THAI), (0x0E80, OTHER),
-    (0x1100, HANGUL), (0x1200, OTHER), (0x1C80, CYRILLIC), (0x1C90, OTHER), (0x1E00, LATIN), (0x1F00, GREEK),
-    (0x2000, OTHER), (0x2C60, LATIN), (0x2C80, OTHER), (0x2DE0, CYRILLIC), (0x2E00, OTHER), (0x3040, KANA),
-    (0x3100, OTHER), (0x3130, HANGUL), (0x3190, OTHER), (0x3400, HAN), (0xA000, OTHER), (0xA640, CYRILLIC),
-    (0xA6A0, OTHER), (0xA720, LATIN), (0xA800, OTHER), (0xAC00, HANGUL), (0xD7B0, OTHER), (0xF900, HAN),
-    (0xFB00, OTHER), (0xFF66, KANA), (0xFFA0, OTHER), (0x20000, HAN), (0x40000, OTHER),
-)  # fmt: skip
-_STARTS = [start for start, _ in _BLOCKS]
-# Languages that are not written in Latin letters.
-_LANGUAGE_SCRIPTS: dict[str, tuple[str, ...]] = {
-    "zh": (HAN,), "ja": (HAN, KANA), "ko": (HANGUL,), "th": (THAI,), "el": (GREEK,), "he": (HEBREW,),
-    "hy": (ARMENIAN,), "ta": (TAMIL,), **dict.fromkeys(("hi", "mr", "ne"), (DEVANAGARI,)),
-    **dict.fromkeys(("ar", "fa", "ur"), (ARABIC,)),
-    **dict.fromkeys(("ru", "uk", "bg", "sr", "mk", "be", "kk"), (CYRILLIC,)),
-    **dict.fromkeys(("ka", "te", "bn", "gu", "kn", "ml", "pa", "si", "km", "lo"), (OTHER,)),
-}  # fmt: skip
+_STARTS = [int(start, 16) for start in TABLES["blocks"]]
+_SCRIPTS = list(TABLES["blocks"].values())
 _SAMPLE_LETTERS = 200  # enough to tell the scripts of a text
 _SHORT_TEXT = 20  # words
 
@@ -56,22 +31,22 @@ _SHORT_TEXT = 20  # words
 def script_of(word: str) -> str:
     """Return the script of a word's first letter; "other" for scripts without function words."""
     script = _script_of_letter(word[0])
-    return script if script in SCRIPT_DEFAULTS else OTHER
+    return script if script in SCRIPT_DEFAULTS else "other"
 
 
 @lru_cache(maxsize=4096)
 def _script_of_letter(letter: str) -> str:
-    return _BLOCKS[bisect_right(_STARTS, ord(letter)) - 1][1]
+    return str(_SCRIPTS[bisect_right(_STARTS, ord(letter)) - 1])
 
 
 def script_shares(texts: Sequence[str]) -> dict[str, float]:
     """Return the share of letters per script in the beginnings of texts."""
     if all(map(str.isascii, texts)):  # usually: one script, and nothing to count
-        return {LATIN: 1.0} if any(map(str.strip, texts)) else {}
+        return {"latin": 1.0} if any(map(str.strip, texts)) else {}
     counts: Counter[str] = Counter()
     for text in texts:
         if text.isascii():
-            counts[LATIN] += sum(map(len, text.split()))
+            counts["latin"] += sum(map(len, text.split()))
         else:
             counts.update(_script_of_letter(letter) for letter in text[:_SAMPLE_LETTERS] if letter.isalpha())
     total = counts.total()
@@ -81,7 +56,7 @@ def script_shares(texts: Sequence[str]) -> dict[str, float]:
 @lru_cache(maxsize=64)
 def scripts_of_languages(codes: tuple[str, ...]) -> set[str]:
     """Return the scripts of languages by their codes, such as "ja"."""
-    return set().union(*(_LANGUAGE_SCRIPTS.get(code, (LATIN,)) for code in codes))
+    return set().union(*(TABLES["language_scripts"].get(code, ["latin"]) for code in codes))
 
 
 @cache
@@ -98,7 +73,7 @@ def script_of_language(language: str) -> str:
         if language in languages:
             return script
     by_default = {name: script for script, name in SCRIPT_DEFAULTS.items()}
-    return by_default.get(language, LATIN)
+    return by_default.get(language, "latin")
 
 
 @cache

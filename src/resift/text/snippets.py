@@ -66,7 +66,7 @@ def _find_matches(line: str, query: str, analyzer: Analyzer) -> tuple[list[Span]
     """Return the spans that match, and the term of each."""
     languages = analyzer.analyze(line).languages
     wanted = set(analyzer.query_terms(query, languages=languages))
-    known: dict[str, str] = {}
+    matched_terms: dict[str, str] = {}
     spans: list[Span] = []
     terms: list[str] = []
     for start, end in piece_spans(line):
@@ -74,12 +74,12 @@ def _find_matches(line: str, query: str, analyzer: Analyzer) -> tuple[list[Span]
         if is_unspaced(piece):
             _match_run(piece, start, wanted, spans, terms)
             continue
-        if piece not in known:
+        if piece not in matched_terms:
             candidates = analyzer.query_terms(piece, languages=languages)
-            known[piece] = next((term for term in candidates if term in wanted), "")
-        if known[piece]:
+            matched_terms[piece] = next((term for term in candidates if term in wanted), "")
+        if matched_terms[piece]:
             spans.append((start, end))
-            terms.append(known[piece])
+            terms.append(matched_terms[piece])
     return spans, terms
 
 

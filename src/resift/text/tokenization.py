@@ -3,40 +3,19 @@
 from __future__ import annotations
 
 import re
+import tomllib
 import unicodedata
 from collections.abc import Iterator
 from functools import lru_cache
+from importlib import resources
 
 from resift.errors import InputError
 
-# Scripts without spaces between words (Hangul attaches endings): pairs of characters work better.
-_UNSPACED = (
-    "\u0e00-\u0e4e\u0e50-\u0e59\u0e80-\u0ecf\u0ed0-\u0eff"  # Thai, Lao
-    # Myanmar, Khmer; Hangul letters, Kana, Han, Hangul syllables
-    "\u1000-\u1049\u1050-\u109f\u1780-\u17d3\u17d7\u17dc\u17dd\u17e0-\u17e9\ua9e0-\ua9fe\uaa60-\uaa7f"
-    "\u1100-\u11ff\u3005-\u3007\u3040-\u309a\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff"
-    "\u3130-\u318f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
-    "\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff"
-)
-# Combining marks; Python's \w does not contain them and would split words.
-_MARKS = (
-    "\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"
-    "\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed"
-    "\u0711\u0730-\u074a\u07a6-\u07b0\u07eb-\u07f3\u0816-\u0819\u081b-\u0823\u0825-\u0827\u0829-\u082d"
-    "\u0898-\u089f\u08ca-\u08e1\u08e3-\u0903\u093a-\u094f\u0951-\u0957\u0962\u0963\u0981-\u0983"
-    "\u09bc\u09be-\u09cd\u09d7\u09e2\u09e3\u09fe\u0a01-\u0a03\u0a3c-\u0a51\u0a70\u0a71\u0a75\u0a81-\u0a83"
-    "\u0abc\u0abe-\u0acd\u0ae2\u0ae3\u0afa-\u0aff\u0b01-\u0b03\u0b3c\u0b3e-\u0b57\u0b62\u0b63\u0b82"
-    "\u0bbe-\u0bcd\u0bd7\u0c00-\u0c04\u0c3c\u0c3e-\u0c56\u0c62\u0c63\u0c81-\u0c83\u0cbc\u0cbe-\u0cd6"
-    "\u0ce2\u0ce3\u0cf3\u0d00-\u0d03\u0d3b\u0d3c\u0d3e-\u0d4d\u0d57\u0d62\u0d63\u0d81-\u0d83\u0dca-\u0ddf"
-    "\u0df2\u0df3\u0f18\u0f19\u0f35\u0f37\u0f39\u0f3e\u0f3f\u0f71-\u0f84\u0f86\u0f87\u0f8d-\u0fbc\u0fc6"
-    "\u135d-\u135f\u1712-\u1715\u1732-\u1734\u1752\u1753\u180b-\u180d\u18a9\u1a17-\u1a1b\u1ab0-\u1ace"
-    "\u1b00-\u1b04\u1b34-\u1b44\u1b6b-\u1b73\u1b80-\u1b82\u1ba1-\u1bad\u1be6-\u1bf3\u1c24-\u1c37\u1dc0-\u1dff"
-    "\u20d0-\u20f0\ua802\ua806\ua80b\ua823-\ua827\ua880\ua881\ua8b4-\ua8c5\uabe3-\uabed\ufe00-\ufe0f\ufe20-\ufe2f"
-)
+TABLES = tomllib.loads(resources.files("resift.text").joinpath("scripts.toml").read_text(encoding="utf-8"))
+_UNSPACED, _MARKS = TABLES["characters"]["unspaced"], TABLES["characters"]["marks"]
 _PIECE = re.compile(rf"[{_UNSPACED}]+|(?:[^\W_{_UNSPACED}]|[{_MARKS}])+")
 _UNSPACED_CHARACTER = re.compile(rf"[{_UNSPACED}]")
-# Han and Hangul: a single character is often a word (水, 물).
-_WORD_CHARACTER = re.compile("[\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]")
+_WORD_CHARACTER = re.compile(f"[{TABLES['characters']['words']}]")
 
 # Lowercase letters, digits, and a space for everything else: three times faster than a regex.
 _ASCII_FOLD = bytes(ord(chr(byte).lower()) if byte < 128 and chr(byte).isalnum() else ord(" ") for byte in range(256))
