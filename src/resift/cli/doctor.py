@@ -193,7 +193,7 @@ def _check_model(name: str, pinned: str) -> Finding:
 
 def probe_finding(finding: Finding) -> Finding:
     """Check the scores of a model whose files are in order; late-interaction models have no probe."""
-    from resift.errors import ModelError
+    from resift.errors import MissingExtraError, ModelError
     from resift.models.locate import resolve
     from resift.models.pinning import probe_model
 
@@ -201,7 +201,7 @@ def probe_finding(finding: Finding) -> Finding:
         return finding
     try:
         report = probe_model(resolve(finding.name, download=False))
-    except ModelError as exc:
+    except (ModelError, MissingExtraError) as exc:
         return replace(finding, state="broken", message=str(exc))
     if report.problems:
         return replace(finding, state="broken", message="; ".join(report.problems))

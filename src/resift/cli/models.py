@@ -154,9 +154,11 @@ def _describe(model: LockedModel, description: FolderDescription) -> list[tuple[
         ("maximum length", f"{model.max_length} tokens"),
         ("languages", _join(model.languages)),
         ("license", model.license),
-        ("pooling", pooling),
-        ("head", " > ".join(description.head) or "none"),
     ]
+    if model.engine == "native":
+        rows += [("pooling", pooling), ("head", " > ".join(description.head) or "none")]
+    else:
+        rows.append(("engine", "PyTorch"))
     if model.kind == "cross-encoder":
         rows.append(("activation", model.score_activation))
     for label, prefix in (("query prefix", model.query_prefix), ("document prefix", model.document_prefix)):

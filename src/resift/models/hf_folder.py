@@ -15,12 +15,14 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from resift._internal.arrays import Array
-from resift.errors import ModelFileError
-from resift.models.architectures import build_network
+from resift.errors import ModelFileError, did_you_mean
+from resift.models.architectures import FAMILIES, build_network
 from resift.models.architectures.tensors import Config, Tensors
 from resift.models.inspection import inspect_safetensors, map_file, parse_json, read_tensors
 from resift.models.network import Activation, Dense, Network, Norm, Pooling
 from resift.models.packed_weights import to_float32
+from resift.models.registry import Engine
+from resift.models.torch_session import decoder_prompts
 
 ScoreActivation = Literal["sigmoid", "identity"]
 FolderKind = Literal["cross-encoder", "bi-encoder", "nli", "static"]
@@ -28,6 +30,7 @@ FolderKind = Literal["cross-encoder", "bi-encoder", "nli", "static"]
 CONFIG, MODULES, WEIGHTS = "config.json", "modules.json", "model.safetensors"
 SHARD_INDEX = "model.safetensors.index.json"
 _OPTIONAL = ("config_sentence_transformers.json", "sentence_bert_config.json", "tokenizer_config.json")
+_TORCH_LENGTH = 512  # longer documents are split into windows
 _UNLIMITED = 1_000_000  # tokenizer configs write 1e30 for "no limit"
 _SHARD = re.compile(r"[\w.-]{1,100}\.safetensors")
 _MODULE_PATH = re.compile(r"[\w.-]{0,60}")
@@ -49,6 +52,7 @@ class FolderDescription:
 
     kind: FolderKind
     architecture: str
+    engine: Engine = "native"
     files: tuple[str, ...]
     weights: tuple[str, ...]
     parameters: int
@@ -64,6 +68,7 @@ class FolderDescription:
     document_prefix: str = ""
     languages: tuple[str, ...] | Literal["any"] = "any"
     license: str = "unknown"
+    takes_instruction: bool = False
 
     @property
     def entailment_index(self) -> int | None:
@@ -81,9 +86,15 @@ class ModelFolder:
     table: Array | None = None
 
 
-def read_model_folder(folder: Path, *, read: Read | None = None, only: Collection[str] | None = None) -> ModelFolder:
-    """Read a folder; `read` returns the bytes of small files. With `only`, all other files are ignored."""
-    return _FolderReader(folder, read or (lambda name: (folder / name).read_bytes()), only).read_model()
+def read_model_folder(
+    folder: Path, *, read: Read | None = None, only: Collection[str] | None = None, engine: Engine = "native"
+) -> ModelFolder:
+    """Read a folder; `read` returns the bytes of small files. With `only`, all other files are ignored.
+
+    A model that the native engine cannot compute is described for PyTorch; with engine="torch", any model is.
+    """
+    reader = _FolderReader(folder, read or (lambda name: (folder / name).read_bytes()), only)
+    return reader.read_model(native=engine == "native")
 
 
 @dataclass(slots=True, repr=False)
@@ -95,7 +106,7 @@ class _FolderReader:
     weights: list[str] = field(default_factory=list)
     parameters: int = 0
 
-    def read_model(self) -> ModelFolder:
+    def read_model(self, *, native: bool) -> ModelFolder:
         modules = self._modules()
         # A static embedder of sentence-transformers has no config of its own.
         config_values = {} if _is_static(modules) and not self._exists(CONFIG) else self._json(CONFIG)
@@ -107,6 +118,8 @@ class _FolderReader:
         if config_values.get("model_type") == "model2vec" or _is_static(modules):
             return self._read_static(config_values, modules, others)
         config = Config(config_values)
+        if not native or config.value("model_type") not in FAMILIES:
+            return self._read_for_torch(config, others)
         tensors = self._tensors(_transformer_path(modules))
         if _transformer_path(modules):
             nested = f"{_transformer_path(modules)}/{CONFIG}"
@@ -203,7 +216,8 @@ class _FolderReader:
         network = dataclasses.replace(network, head=tuple(head), pooling=pooling)
         outputs = next((step.weight.shape[0] for step in reversed(head) if isinstance(step, Dense)), 0)
         labels = _labels(config, outputs)
-        kind = _decide_kind(outputs, labels, network, modules)
+        pools = any(kind == "Pooling" for kind, _ in modules)
+        kind = _decide_kind(outputs, labels, has_head=bool(network.head), pools=pools)
         return ModelFolder(
             FolderDescription(
                 kind=kind,
@@ -225,6 +239,44 @@ class _FolderReader:
                 license=self._license(),
             ),
             network=network,
+        )
+
+    def _read_for_torch(self, config: Config, others: dict[str, dict[str, object]]) -> ModelFolder:
+        """Describe a model for PyTorch: a classifier, or a decoder with a known prompt."""
+        names, kind = config.value("architectures"), config.text("model_type")
+        name = str(names[0]) if isinstance(names, list) and names else ""
+        if not name.endswith(("ForSequenceClassification", "ForCausalLM")):
+            raise ModelFileError(
+                f"The architecture {name or kind!r} has no native implementation, and it is neither a model for "
+                f"sequence classification nor a decoder, which PyTorch could run. {did_you_mean(kind, FAMILIES)}"
+            )
+        prompt = decoder_prompts().get(kind) if name.endswith("ForCausalLM") else None
+        if name.endswith("ForCausalLM") and prompt is None:
+            known = ", ".join(decoder_prompts())
+            raise ModelFileError(f"{self.folder} is a decoder of type {kind!r}; prompts are known for {known}.")
+        vocabulary = config.size("vocab_size", max=10**7)
+        self._tensors("")
+        positions = config.size("max_position_embeddings", default=_TORCH_LENGTH, max=10**7)
+        table = config.value("id2label")
+        outputs = 1 if prompt else len(table) if isinstance(table, dict) else 2
+        labels = _labels(config, outputs)
+        return ModelFolder(
+            FolderDescription(
+                kind=_decide_kind(outputs, labels, has_head=True, pools=False),
+                architecture=kind,
+                engine="torch-decoder" if prompt else "torch",
+                files=tuple(dict.fromkeys(self.files)),
+                weights=tuple(self.weights),
+                parameters=self.parameters,
+                max_length=min(_max_length(positions, others), _TORCH_LENGTH),
+                positions=positions,
+                score_activation=_score_activation(config, others, outputs),
+                labels=labels,
+                token_types=_uses_token_types(others.get("tokenizer_config.json", {})),
+                languages=self._languages(vocabulary),
+                license=self._license(),
+                takes_instruction=bool(prompt and prompt.instruction_line),
+            )
         )
 
     def _dense_module(self, path: str) -> list[Dense | Norm | Activation]:
@@ -383,12 +435,10 @@ def _labels(config: Config, outputs: int) -> tuple[str, ...]:
     return tuple(str(table.get(str(i), "")) for i in range(outputs))
 
 
-def _decide_kind(
-    outputs: int, labels: tuple[str, ...], network: Network, modules: Sequence[tuple[str, str]]
-) -> FolderKind:
+def _decide_kind(outputs: int, labels: tuple[str, ...], *, has_head: bool, pools: bool) -> FolderKind:
     if outputs == 1:
         return "cross-encoder"
-    if any(kind == "Pooling" for kind, _ in modules) or not network.head:
+    if pools or not has_head:
         return "bi-encoder"
     if any(label.lower().startswith("entail") for label in labels):
         return "nli"

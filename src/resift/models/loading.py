@@ -12,13 +12,14 @@ from typing import Any, Generic, TypeVar
 
 from resift._internal.arrays import Array
 from resift._internal.forking import ForkSafeLock
-from resift.errors import MissingExtraError, ModelLoadError, ModelNotAllowedError
+from resift.errors import MissingExtraError, ModelFileError, ModelLoadError, ModelNotAllowedError
 from resift.models.inspection import parse_json
 from resift.models.locate import resolve
 from resift.models.onnx_bert import UnknownArchitectureError
 from resift.models.registry import KINDS, Kind, ModelFiles, ModelSpec, check_kind, model_ids, pin_advice
 from resift.models.session import NativeSession, OnnxSession, Session
 from resift.models.tokenizer import TextTokenizer
+from resift.models.torch_session import TorchSession, decoder_prompts
 from resift.types import JsonValue
 from resift.validation import Options, option
 
@@ -57,22 +58,28 @@ def load(model_id: str, *, kind: Kind, folder: Path | str | None = None) -> Mode
 class Model:
     """A loaded model with its tokenizer. `forward` may be called from any thread."""
 
-    def __init__(self, files: ModelFiles) -> None:
+    def __init__(self, files: ModelFiles, *, device: str = "cpu", instruction: str | None = None) -> None:
+        """Load verified files; `device` and `instruction` are for PyTorch and for decoders."""
         files.verify(only_unread=True)
         self.spec = files.spec
+        self.prompt = decoder_prompts()[self.spec.architecture] if self.spec.engine == "torch-decoder" else None
         # The table of a static embedder has no use for special tokens, and model2vec leaves out unknown ones.
         self.tokenizer = TextTokenizer(
             files.tokenizer_bytes(),
             plain=self.spec.is_static,
             drop_unknown=self.spec.architecture == "model2vec",
             token_types=self.spec.token_types,
+            prompt=None if self.prompt is None else self.prompt.fixed_parts(instruction),
         )
         self.pools = bool(files.spec.weights) and files.spec.kind == "bi-encoder"
         """Whether the output is one vector per text rather than one per token."""
         self._seconds_per_token = 0.0
         query, document = (self.tokenizer.ids(text) or [] for text in _PROBE)
         probe = self.tokenizer.template.pair(query, document)
-        self._session = _open_session(files, probe)
+        if self.spec.engine != "native":
+            self._session: Session = TorchSession(files, answers=self._answers(), device=device)
+        else:
+            self._session = _open_session(files, probe)
         # A graph can load and still return nonsense: score one pair before anyone relies on it.
         self.width = self._check_output(*probe)
         _check_declared_kind(files)
@@ -90,6 +97,16 @@ class Model:
     def expected_s(self, tokens: int) -> float:
         """Return the expected time for a row of that many tokens, from the runs so far."""
         return self._seconds_per_token * tokens
+
+    def _answers(self) -> tuple[int, ...]:
+        """Return the ids of the words that a decoder answers with."""
+        if self.prompt is None:
+            return ()
+        words = [word for word in (self.prompt.positive, self.prompt.negative) if word is not None]
+        ids = [self.tokenizer.ids(word) or [] for word in words]
+        if any(len(tokens) != 1 for tokens in ids):
+            raise ModelFileError(f"The answers {' and '.join(words)} are not single tokens of {self.spec.id!r}.")
+        return tuple(tokens[0] for tokens in ids)
 
     def _check_output(self, ids: list[int], types: list[int]) -> int:
         """Run the probe and return the output's width; refuse NaN and shapes of another kind of model."""

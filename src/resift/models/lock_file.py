@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -40,6 +41,7 @@ class LockedModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     files: tuple[PinnedFile, ...]
     weights: tuple[str, ...]
     revision: str
+    engine: Literal["native", "torch", "torch-decoder"] = "native"
     precision: str = "int8"
     repo: str | None = None
     folder: str | None = None

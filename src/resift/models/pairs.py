@@ -143,7 +143,9 @@ class PairModel:
 
     def _tokenize_query(self, query: str, call: PairCall) -> None:
         """Keep a query of up to half a row; split a longer one into sentences."""
-        ids, half = self._tokenize(query, call), self.model.spec.max_length // 2
+        prompt = self.model.prompt
+        text = query if prompt is None else prompt.query.replace("{}", query)
+        ids, half = self._tokenize(text, call), self.model.spec.max_length // 2
         if ids is None:
             return
         if len(ids) <= half:
@@ -162,7 +164,8 @@ class PairModel:
         return self.model.tokenizer.ids(text, give_up=lambda: call.deadline.expired)
 
     def _score_document(self, call: PairCall, text: str) -> Sequence[Task] | None:
-        ids = self._tokenize(text, call)
+        prompt = self.model.prompt
+        ids = self._tokenize(text if prompt is None else prompt.document.replace("{}", text), call)
         if ids is None:
             return None
         call.token_counts[text] = len(ids)

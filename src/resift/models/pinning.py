@@ -21,6 +21,7 @@ from resift.models.known_models import known_models
 from resift.models.loading import Model
 from resift.models.local_models import open_folder
 from resift.models.lock_file import LockedModel, default_lock_path, read_lock, write_lock
+from resift.models.pairs import PairModel, PairOptions
 from resift.models.probe import MAX_INT8_ERROR, ProbeReport, Score, compare_precisions, probe_scores
 from resift.models.registry import ModelFiles, ModelSpec, builtin_spec, check_model_id, locked_spec
 from resift.models.tokenizer import split_windows
@@ -82,7 +83,7 @@ def add_model(
     stored_folder = folder.relative_to(base).as_posix() if folder.is_relative_to(base) else str(folder)
     changes: dict[str, object] = {
         "revision": commit or "",
-        "precision": "int8" if precision == "auto" else precision,
+        "precision": ("int8" if model.engine == "native" else "fp32") if precision == "auto" else precision,
         "repo": repo,
         "folder": None if repo else stored_folder,
         "probed": probe,
@@ -125,8 +126,8 @@ def lock_model(folder: Path, model_id: str, description: FolderDescription) -> L
 
 
 _DESCRIBED_FIELDS = (
-    "architecture", "weights", "license", "languages", "max_length", "pooling", "normalize", "score_activation",
-    "query_prefix", "document_prefix", "entailment_index", "token_types", "parameters",
+    "architecture", "engine", "weights", "license", "languages", "max_length", "pooling", "normalize",
+    "score_activation", "query_prefix", "document_prefix", "entailment_index", "token_types", "parameters",
 )  # fmt: skip
 """What a description and a row of the lock file have in common."""
 
@@ -167,11 +168,11 @@ def _get_files(source: str | Path, revision: str | None, progress: Sink | None) 
 
 def _check_scores(model: LockedModel, folder: Path, *, auto: bool, notify: Notify) -> tuple[LockedModel, ProbeReport]:
     scorers = {}
-    for precision in ("fp32", "int8"):
+    for precision in ("fp32", "int8") if model.engine == "native" else ("fp32",):
         spec = locked_spec(msgspec.structs.replace(model, precision=precision))
         scorers[precision] = _scorer(ModelFiles(spec=spec, folder=folder, source="local"))
     error = None
-    if not spec.is_static:
+    if not spec.is_static and model.engine == "native":
         error = compare_precisions(scorers["int8"], scorers["fp32"])
         if auto and error > MAX_INT8_ERROR:
             notify(f"int8 changes scores by up to {error:.0%} of their spread, so the model is pinned as fp32")
@@ -199,13 +200,6 @@ def _scorer(files: ModelFiles) -> Score:
             return [float(vector @ embed(files.spec.document_prefix + document)) for document in documents]
 
         return cosines
-    index = files.spec.entailment_index or 0
-
-    def logits(query: str, documents: Sequence[str]) -> list[float]:
-        rows = []
-        for document in documents:
-            pair = (model.tokenizer.ids(query) or [], model.tokenizer.ids(document) or [])
-            rows.append(float(model.forward(*model.tokenizer.template.pair(*pair))[index]))
-        return rows
-
-    return logits
+    label = files.spec.entailment_index or 0
+    pairs = PairModel(model, PairOptions(read_score=lambda output: float(output.reshape(-1)[label])))
+    return lambda query, documents: pairs.predict([(query, document) for document in documents])

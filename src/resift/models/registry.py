@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib.util
 import json
 import unicodedata
 from collections.abc import Iterable, Mapping
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from resift._internal.forking import ForkSafeLock
-from resift.errors import ModelFileError, ModelNotAllowedError, did_you_mean
+from resift.errors import MissingExtraError, ModelFileError, ModelNotAllowedError, did_you_mean
 from resift.models.verify import MODEL_ID, PinnedFile, read_verified, verify
 from resift.types import JsonMapping, Languages, ScorerInfo, ScoreScale, check_languages
 
@@ -34,6 +35,9 @@ SCORE_SCALES: Mapping[Kind, ScoreScale] = {
 """Score scale of each kind of model, unless the model declares another one."""
 
 KINDS: tuple[Kind, ...] = tuple(SCORE_SCALES)
+
+Engine = Literal["native", "torch", "torch-decoder"]
+"""What computes a model; a decoder scores a pair by its answer to a prompt."""
 
 _HOW_TO_ALLOW = "To use your own model files, run: resift models add ./folder --name NAME."
 
@@ -72,6 +76,7 @@ class ModelSpec:
     onnx: str = ""
     weights: tuple[str, ...] = ()
     architecture: str = ""
+    engine: Engine = "native"
     precision: Literal["int8", "fp32"] = "int8"
     score_activation: Literal["sigmoid", "identity"] | None = None
     parameters: int = 0
@@ -230,7 +235,7 @@ def _parse_lock(path: Path, mtime_ns: int, size: int) -> dict[str, tuple[ModelSp
 
 
 _LOCKED_FIELDS = (
-    "id", "license", "revision", "files", "weights", "architecture", "precision", "parameters", "max_length",
+    "id", "license", "revision", "files", "weights", "architecture", "engine", "precision", "parameters", "max_length",
     "query_prefix", "document_prefix", "entailment_index", "token_types",
 )  # fmt: skip
 """What a row of the lock file and a spec have in common."""
@@ -257,6 +262,10 @@ def check_kind(model_id: str, kind: Kind) -> ModelSpec:
     if spec.kind != kind:
         allowed = ", ".join(model_ids(kind)) or "none is pinned; run: resift models add ORG/NAME"
         raise ModelNotAllowedError(f"{model_id!r} is a {spec.kind}, not a {kind}. Allowed: {allowed}.")
+    for module in ("torch", "transformers") if spec.engine != "native" else ():
+        # Imported when the model is loaded: that takes seconds.
+        if importlib.util.find_spec(module) is None:
+            raise MissingExtraError(module, "torch")
     return spec
 
 

@@ -60,11 +60,18 @@ class TextTokenizer:
     """A model's tokenizer behind a lock, without padding or truncation.
 
     Special tokens that are spelled out in a text count as plain text. With `plain`, none are added to a
-    text; with `drop_unknown`, the token for unknown words is left out; without `token_types`, all are 0.
+    text; with `drop_unknown`, the token for unknown words is left out; without `token_types`, all are 0. `prompt`
+    has the texts before, between and after a pair, with special tokens, in place of the file's own template.
     """
 
     def __init__(
-        self, data: bytes, *, plain: bool = False, drop_unknown: bool = False, token_types: bool = True
+        self,
+        data: bytes,
+        *,
+        plain: bool = False,
+        drop_unknown: bool = False,
+        token_types: bool = True,
+        prompt: tuple[str, str, str] | None = None,
     ) -> None:
         tokenizers = require("tokenizers", extra="local")
         _check_growth(data)
@@ -82,7 +89,13 @@ class TextTokenizer:
         self._unknown: int | None = next((id for id in candidates if id is not None), None)
         self._drop_unknown = drop_unknown and self._unknown is not None
         with _panics_as_errors():
-            self.template = Template((), (), (), _ONE_TYPE) if plain else _read_template(self._tokenizer)
+            if prompt is None:
+                self.template = Template((), (), (), _ONE_TYPE) if plain else _read_template(self._tokenizer)
+            else:
+                before, between, after = (
+                    tuple(self._tokenizer.encode(text, add_special_tokens=False).ids) for text in prompt
+                )
+                self.template = Template(before, between, after, _ONE_TYPE)
         if not token_types:
             self.template = replace(self.template, types=_ONE_TYPE)
         # A document that spells out "[SEP]" must not end itself.
