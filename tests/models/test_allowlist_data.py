@@ -71,7 +71,7 @@ def test_an_alias_leads_to_the_same_model():
         ("file:x", "URL"),
         ("a\\b", "backslash"),
         ("C:\\models", "backslash"),
-        ("a\0b", "NUL"),
+        ("a\0b", "control"),
         ("a\nb", "control"),
         ("a\u202eb", "control"),
         ("a b", "letters"),

@@ -28,8 +28,8 @@ from resift.models.registry import disallow_local
 @pytest.fixture(autouse=True)
 def nothing_stays_allowed():
     yield
-    for name in registry.local_ids():
-        disallow_local(name)
+    for files in registry.allowed_folders():
+        disallow_local(files.spec.id)
 
 
 def refused(name: str, data: bytes) -> str:

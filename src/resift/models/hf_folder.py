@@ -11,8 +11,8 @@ import dataclasses
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
-from typing import Literal
+from pathlib import Path
+from typing import Literal, TypedDict
 
 from resift._internal.arrays import Array
 from resift.errors import ModelFileError, did_you_mean
@@ -23,6 +23,7 @@ from resift.models.network import Activation, Dense, Network, Norm, Pooling
 from resift.models.packed_weights import to_float32
 from resift.models.registry import Engine
 from resift.models.torch_session import decoder_prompts
+from resift.types import Languages
 
 ScoreActivation = Literal["sigmoid", "identity"]
 FolderKind = Literal["cross-encoder", "bi-encoder", "nli", "static"]
@@ -36,6 +37,15 @@ _SHARD = re.compile(r"[\w.-]{1,100}\.safetensors")
 _MODULE_PATH = re.compile(r"[\w.-]{0,60}")
 
 _MODULE_ACTIVATIONS: dict[str, Activation | None] = {"Identity": None, "Tanh": "tanh", "GELU": "gelu", "ReLU": "relu"}
+
+
+class _Facts(TypedDict):
+    files: tuple[str, ...]
+    weights: tuple[str, ...]
+    parameters: int
+    languages: Languages
+    license: str
+
 
 Read = Callable[[str], bytes]
 """Returns the bytes of a file of the folder by its name."""
@@ -66,7 +76,7 @@ class FolderDescription:
     token_types: bool = True
     query_prefix: str = ""
     document_prefix: str = ""
-    languages: tuple[str, ...] | Literal["any"] = "any"
+    languages: Languages = "any"
     license: str = "unknown"
     takes_instruction: bool = False
 
@@ -109,22 +119,20 @@ class _FolderReader:
     def read_model(self, *, native: bool) -> ModelFolder:
         modules = self._modules()
         # A static embedder of sentence-transformers has no config of its own.
-        config_values = {} if _is_static(modules) and not self._exists(CONFIG) else self._json(CONFIG)
-        if self._exists("tokenizer.json"):
-            self.files.append("tokenizer.json")
-        else:
+        is_static = any(kind == "StaticEmbedding" for kind, _ in modules)
+        config_values = {} if is_static and not self._exists(CONFIG) else self._json(CONFIG)
+        if not self._exists("tokenizer.json"):
             raise ModelFileError(f"{self.folder} lacks 'tokenizer.json'. Save the model with a fast tokenizer.")
+        self.files.append("tokenizer.json")
         others = {name: self._json(name) for name in _OPTIONAL if self._exists(name)}
-        if config_values.get("model_type") == "model2vec" or _is_static(modules):
+        if config_values.get("model_type") == "model2vec" or is_static:
             return self._read_static(config_values, modules, others)
-        config = Config(config_values)
+        path = next((path for kind, path in modules if kind == "Transformer"), "")
+        nested = f"{path}/{CONFIG}"
+        config = Config(self._json(nested) if path and self._exists(nested) else config_values)
         if not native or config.value("model_type") not in FAMILIES:
             return self._read_for_torch(config, others)
-        tensors = self._tensors(_transformer_path(modules))
-        if _transformer_path(modules):
-            nested = f"{_transformer_path(modules)}/{CONFIG}"
-            config = Config(self._json(nested) if self._exists(nested) else config_values)
-        network = build_network(config, _float_tensors(tensors))
+        network = build_network(config, _float_tensors(self._tensors(path)))
         self._check_lower_case(others)
         return self._describe(network, config, modules, others)
 
@@ -207,7 +215,9 @@ class _FolderReader:
             elif kind == "Dense":
                 head += self._dense_module(path)
             elif kind == "LayerNorm":
-                head.append(self._norm_module(path))
+                width = Config(self._json(f"{path}/{CONFIG}")).size("dimension")
+                tensors = _float_tensors(self._read_weights(f"{path}/{WEIGHTS}"))
+                head.append(tensors.norm("norm", width, epsilon=1e-5))
             elif kind == "Normalize":
                 normalize = True
             else:
@@ -222,9 +232,7 @@ class _FolderReader:
             FolderDescription(
                 kind=kind,
                 architecture=config.text("model_type"),
-                files=tuple(dict.fromkeys(self.files)),
-                weights=tuple(self.weights),
-                parameters=self.parameters,
+                **self._facts(network.word.shape[0]),
                 max_length=_max_length(network.positions, others),
                 positions=network.positions,
                 head=tuple(_describe_step(step) for step in head),
@@ -235,8 +243,6 @@ class _FolderReader:
                 token_types=_uses_token_types(others.get("tokenizer_config.json", {})),
                 query_prefix=prefixes[0],
                 document_prefix=prefixes[1],
-                languages=self._languages(network.word.shape[0]),
-                license=self._license(),
             ),
             network=network,
         )
@@ -254,7 +260,6 @@ class _FolderReader:
         if name.endswith("ForCausalLM") and prompt is None:
             known = ", ".join(decoder_prompts())
             raise ModelFileError(f"{self.folder} is a decoder of type {kind!r}; prompts are known for {known}.")
-        vocabulary = config.size("vocab_size", max=10**7)
         self._tensors("")
         positions = config.size("max_position_embeddings", default=_TORCH_LENGTH, max=10**7)
         table = config.value("id2label")
@@ -265,16 +270,12 @@ class _FolderReader:
                 kind=_decide_kind(outputs, labels, has_head=True, pools=False),
                 architecture=kind,
                 engine="torch-decoder" if prompt else "torch",
-                files=tuple(dict.fromkeys(self.files)),
-                weights=tuple(self.weights),
-                parameters=self.parameters,
+                **self._facts(config.size("vocab_size", max=10**7)),
                 max_length=min(_max_length(positions, others), _TORCH_LENGTH),
                 positions=positions,
                 score_activation=_score_activation(config, others, outputs),
                 labels=labels,
                 token_types=_uses_token_types(others.get("tokenizer_config.json", {})),
-                languages=self._languages(vocabulary),
-                license=self._license(),
                 takes_instruction=bool(prompt and prompt.instruction_line),
             )
         )
@@ -294,11 +295,6 @@ class _FolderReader:
         activation = _MODULE_ACTIVATIONS[name]
         return [dense] if activation is None else [dense, activation]
 
-    def _norm_module(self, path: str) -> Norm:
-        width = Config(self._json(f"{path}/{CONFIG}")).size("dimension")
-        tensors = _float_tensors(self._read_weights(f"{path}/{WEIGHTS}"))
-        return tensors.norm("norm", width, epsilon=1e-5)
-
     def _check_lower_case(self, others: dict[str, dict[str, object]]) -> None:
         """Refuse a model that lowers the case of texts if its tokenizer does not do the same."""
         if not others.get("sentence_bert_config.json", {}).get("do_lower_case"):
@@ -308,25 +304,24 @@ class _FolderReader:
         if "'lowercase': True" not in normalizer and "'Lowercase'" not in normalizer:
             raise ModelFileError("sentence_bert_config.json has do_lower_case, but the tokenizer keeps upper case.")
 
-    def _front_matter(self) -> str:
-        """Return the YAML header of the model card, "" without one."""
-        if not self._exists("README.md"):
-            return ""
-        with (self.folder / "README.md").open("rb") as file:
-            card = file.read(20_000).decode("utf-8", "replace")
-        return card.partition("---")[2].partition("\n---")[0] if card.startswith("---") else ""
-
-    def _license(self) -> str:
-        match = re.search(r"^license:[ \t]*([\w.+-]{1,60})[ \t]*$", self._front_matter(), flags=re.M)
-        return match.group(1) if match else "unknown"
-
-    def _languages(self, vocabulary: int) -> tuple[str, ...] | Literal["any"]:
-        """Return the languages that the model card declares; without any, those of the vocabulary."""
-        codes = _card_languages(self._front_matter())
-        if codes:
-            return "any" if len(codes) > 20 or "multilingual" in codes else codes
+    def _facts(self, vocabulary: int) -> _Facts:
+        """Return what every description has: files, size, prompts, and what the model card declares."""
+        header = ""
+        if self._exists("README.md"):
+            with (self.folder / "README.md").open("rb") as file:
+                card = file.read(20_000).decode("utf-8", "replace")
+            header = card.partition("---")[2].partition("\n---")[0] if card.startswith("---") else ""
+        license = re.search(r"^license:[ \t]*([\w.+-]{1,60})[ \t]*$", header, flags=re.M)
+        codes = _card_languages(header)
         # Vocabularies for one language have 30,000 to 60,000 tokens; multilingual ones 100,000 and more.
-        return ("en",) if vocabulary < 80_000 else "any"
+        languages: Languages = codes or (("en",) if vocabulary < 80_000 else "any")
+        return {
+            "files": tuple(dict.fromkeys(self.files)),
+            "weights": tuple(self.weights),
+            "parameters": self.parameters,
+            "languages": "any" if len(codes) > 20 or "multilingual" in codes else languages,
+            "license": license.group(1) if license else "unknown",
+        }
 
     def _read_static(
         self, config: dict[str, object], modules: Sequence[tuple[str, str]], others: dict[str, dict[str, object]]
@@ -338,17 +333,13 @@ class _FolderReader:
             FolderDescription(
                 kind="static",
                 architecture="model2vec" if config.get("model_type") == "model2vec" else "static",
-                files=tuple(dict.fromkeys(self.files)),
-                weights=tuple(self.weights),
-                parameters=self.parameters,
+                **self._facts(table.shape[0]),
                 max_length=Config(config).size("seq_length", default=_UNLIMITED, max=_UNLIMITED),
                 positions=_UNLIMITED,
                 pooling="mean",
                 normalize=bool(config.get("normalize", True)),
                 query_prefix=query_prefix,
                 document_prefix=document_prefix,
-                languages=self._languages(table.shape[0]),
-                license=self._license(),
             ),
             table=table,
         )
@@ -380,14 +371,6 @@ def _static_table(tensors: dict[str, Array]) -> Array:
             raise ModelFileError("The static embedder's 'weights' do not fit its table.")
         table = table * to_float32(weights)[:, None]
     return table
-
-
-def _is_static(modules: Sequence[tuple[str, str]]) -> bool:
-    return any(kind == "StaticEmbedding" for kind, _ in modules)
-
-
-def _transformer_path(modules: Sequence[tuple[str, str]]) -> str:
-    return next((path for kind, path in modules if kind == "Transformer"), "")
 
 
 def _pooling(config: dict[str, object], *, prompts: bool) -> Pooling:
@@ -450,33 +433,25 @@ def _decide_kind(outputs: int, labels: tuple[str, ...], *, has_head: bool, pools
 def _score_activation(config: Config, others: dict[str, dict[str, object]], outputs: int) -> ScoreActivation:
     """Return the activation by the rule of sentence-transformers."""
     nested = config.value("sentence_transformers")
-    card = others.get("config_sentence_transformers.json", {})
-    declared = next(
-        (
-            value
-            for value in (
-                nested.get("activation_fn") if isinstance(nested, dict) else None,
-                config.value("sbert_ce_default_activation_function"),
-                card.get("activation_fn"),
-            )
-            if isinstance(value, str)
-        ),
-        None,
-    )
-    if declared is None:
-        return "sigmoid" if outputs == 1 else "identity"
-    return "sigmoid" if declared.rpartition(".")[2] == "Sigmoid" else "identity"
+    for name in (
+        nested.get("activation_fn") if isinstance(nested, dict) else None,
+        config.value("sbert_ce_default_activation_function"),
+        others.get("config_sentence_transformers.json", {}).get("activation_fn"),
+    ):
+        if isinstance(name, str):
+            return "sigmoid" if name.rpartition(".")[2] == "Sigmoid" else "identity"
+    return "sigmoid" if outputs == 1 else "identity"
 
 
 def _prompts(card: dict[str, object]) -> tuple[str, str]:
     """Return the prefixes of queries and documents."""
-    prompts = card.get("prompts")
-    if not isinstance(prompts, dict):
-        return "", ""
-    query = next((prompts[name] for name in ("query", "s2p_query") if isinstance(prompts.get(name), str)), "")
-    names = ("document", "passage", "corpus")
-    document = next((prompts[name] for name in names if isinstance(prompts.get(name), str)), "")
-    return str(query), str(document)
+    declared = card.get("prompts")
+    prompts = declared if isinstance(declared, dict) else {}
+
+    def first(*names: str) -> str:
+        return next((prompts[name] for name in names if isinstance(prompts.get(name), str)), "")
+
+    return first("query", "s2p_query"), first("document", "passage", "corpus")
 
 
 def _uses_token_types(tokenizer_config: dict[str, object]) -> bool:
@@ -508,16 +483,7 @@ def _card_languages(front_matter: str) -> tuple[str, ...]:
 
 def needed_files(names: Sequence[str]) -> list[str]:
     """Return the files of a repository that a model may need: configs, tokenizer and safetensors."""
-    wanted = {CONFIG, MODULES, SHARD_INDEX, "tokenizer.json", "README.md", *_OPTIONAL}
-    chosen = []
-    for name in names:
-        path = PurePosixPath(name)
-        nested = len(path.parts) == 2 and re.match(r"\d+_", path.parts[0]) is not None
-        top = len(path.parts) == 1
-        if (
-            name in wanted
-            or (nested and path.name in (CONFIG, WEIGHTS))
-            or (top and (name == WEIGHTS or re.fullmatch(r"model-\d+-of-\d+\.safetensors", name)))
-        ):
-            chosen.append(name)
-    return chosen
+    wanted = {CONFIG, MODULES, WEIGHTS, SHARD_INDEX, "tokenizer.json", "README.md", *_OPTIONAL}
+    module = rf"\d+_[^/]+/({re.escape(CONFIG)}|{re.escape(WEIGHTS)})"
+    pattern = re.compile(rf"{module}|model-\d+-of-\d+\.safetensors")
+    return [name for name in names if name in wanted or pattern.fullmatch(name)]

@@ -22,6 +22,7 @@ from resift.models.registry import (
     ModelSpec,
     builtin_spec,
     check_model_id,
+    locked_spec,
     restore_allowed,
 )
 from resift.models.verify import SHA256, PinnedFile, read_unpinned, read_verified
@@ -100,34 +101,30 @@ def allow_local(
         raise ModelNotAllowedError(f"{name!r} is a built-in model. Choose another id for your own folder.")
     if kind is not None and kind not in KINDS:
         raise ModelNotAllowedError(f"Unknown kind {kind!r}. Allowed: {', '.join(KINDS)}.")
+    pins = _read_manifest(folder, manifest)
     if onnx is None and _has_safetensors(folder):
-        spec = _describe_safetensors(
-            folder, name, kind=kind, license=license, facts=facts, manifest=_read_manifest(folder, manifest)
-        )
-        restore_allowed([ModelFiles(spec=spec, folder=folder, source="local")])
-        return spec
-    kind = kind or "cross-encoder"
-    facts["languages"] = check_languages(facts.get("languages", "any"))
-    facts["score_scale"] = check_score_scale(facts.get("score_scale", SCORE_SCALES[kind]))
-    files = _inspect_folder(folder, _read_manifest(folder, manifest))
-    if onnx is None:
-        graphs = [pinned.name for pinned in files if pinned.name.endswith(".onnx")]
+        spec = _describe_safetensors(folder, name, kind=kind, license=license, facts=facts, manifest=pins)
+    else:
+        kind = kind or "cross-encoder"
+        facts["languages"] = check_languages(facts.get("languages", "any"))
+        facts["score_scale"] = check_score_scale(facts.get("score_scale", SCORE_SCALES[kind]))
+        files = _inspect_folder(folder, pins)
+        graphs = [onnx] if onnx else [pinned.name for pinned in files if pinned.name.endswith(".onnx")]
         if len(graphs) != 1:
             raise ModelFileError(f"{folder} contains {len(graphs)} .onnx files. Name the one to load with onnx=.")
-        onnx = graphs[0]
-    for required in (onnx, tokenizer):
-        if required not in {pinned.name for pinned in files}:
-            raise _missing_file_error(folder, required)
-    spec = ModelSpec(
-        id=name,
-        kind=kind,
-        license=license,
-        revision=_revision(files),
-        onnx=onnx,
-        tokenizer=tokenizer,
-        files=files,
-        **facts,  # type: ignore[misc]  # `licence` was removed above
-    )
+        for required in (graphs[0], tokenizer):
+            if required not in {pinned.name for pinned in files}:
+                raise _missing_file_error(folder, required)
+        spec = ModelSpec(
+            id=name,
+            kind=kind,
+            license=license,
+            revision=_revision(files),
+            onnx=graphs[0],
+            tokenizer=tokenizer,
+            files=files,
+            **facts,  # type: ignore[misc]  # `licence` was removed above
+        )
     restore_allowed([ModelFiles(spec=spec, folder=folder, source="local")])
     return spec
 
@@ -157,16 +154,15 @@ def _describe_safetensors(
     """Describe a folder of the hub's layout and pin the files that the model needs; others are ignored."""
     from resift.models.hf_folder import read_model_folder
     from resift.models.pinning import lock_model
-    from resift.models.registry import locked_spec
 
     model = lock_model(folder, name, read_model_folder(folder).description)
     if kind is not None and kind != model.kind:
         raise ModelNotAllowedError(f"{folder} contains a {model.kind}, not a {kind}.")
     for file in model.files if manifest is not None else ():
-        expected = manifest.get(file.name) if manifest else None
-        if expected is None or expected.sha256 != file.sha256:
-            problem = "is not in the manifest" if expected is None else "differs from the manifest"
-            raise ModelFileError(f"{file.name!r} in {folder} {problem}.")
+        if file.name not in manifest:
+            raise ModelFileError(f"{file.name!r} in {folder} is not in the manifest.")
+        if manifest[file.name].sha256 != file.sha256:
+            raise ModelFileError(f"{file.name!r} in {folder} differs from the manifest.")
     unsupported = sorted(set(facts) - {"languages", "max_length", "query_prefix", "document_prefix"})
     if unsupported:
         raise ModelNotAllowedError(
@@ -174,9 +170,8 @@ def _describe_safetensors(
         )
     spec = locked_spec(model)
     changes = {**facts, "license": license if license != "unknown" else model.license}
-    if "languages" in facts:
-        changes["languages"] = check_languages(facts["languages"])
-    if not 1 <= int(facts.get("max_length", 1)) <= spec.max_length:
+    changes["languages"] = check_languages(facts.get("languages", spec.languages))
+    if facts.get("max_length", 1) > spec.max_length:
         raise ModelNotAllowedError(f"max_length is {facts['max_length']}; this model takes {spec.max_length}.")
     return dataclasses.replace(spec, revision=_revision(spec.files), **changes)  # type: ignore[arg-type]
 
@@ -284,16 +279,13 @@ def _inspect_folder(folder: Path, manifest: Mapping[str, PinnedFile] | None) -> 
 
 
 def _read_manifest(folder: Path, manifest: JsonMapping | Path | str | None) -> dict[str, PinnedFile] | None:
-    if manifest is None:
-        path = folder / MANIFEST
-        if not path.exists() and not path.is_symlink():
-            return None
-        manifest = path
-    table = manifest
+    table = folder / MANIFEST if manifest is None else manifest
     if not isinstance(table, Mapping):
         from resift.models.inspection import parse_json
 
         path = Path(table)
+        if manifest is None and not os.path.lexists(path):
+            return None
         if path.is_symlink():
             raise ModelFileError(f"Manifest {path} is a symbolic link. Replace it with the file itself.")
         table = parse_json(path.name, read_unpinned(path, limit=_MAX_MANIFEST_BYTES))

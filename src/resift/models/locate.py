@@ -28,9 +28,7 @@ def resolve(
     model and tokenizer files are not hashed here; `ModelFiles.read` always hashes what it returns.
     """
     spec = registry.find_spec(model_id)
-    files = _find_files(spec, folder)
-    if files is None:
-        files = _download(spec, download=download, progress=progress)
+    files = _find_files(spec, folder) or _download(spec, download=download, progress=progress)
     files.verify(only_unread=not check)
     return files
 
@@ -99,10 +97,7 @@ def _is_complete(folder: Path, required: list[str]) -> bool:
 def _check_cached_links(folder: Path, names: list[str]) -> None:
     """Refuse links that leave the cached repository. Links into its blobs are how the hub's cache works."""
     root = (folder.parent.parent if folder.parent.name == "snapshots" else folder).resolve()
-    for name in names:
-        path = folder / name
-        if not os.path.lexists(path):
-            continue
+    for path in (folder / name for name in names if os.path.lexists(folder / name)):
         try:
             real = path.resolve(strict=True)
         except (OSError, RuntimeError) as exc:
@@ -120,11 +115,8 @@ def _download(spec: ModelSpec, *, download: bool, progress: Sink | None) -> Mode
     missing = f"This machine has no files of {spec.id!r}"
     if spec.hub is None:
         raise ModelFileError(f"{missing}. {next_step}")
-    if not download:
-        raise ModelFileError(f"{missing}, and download=False. {next_step}")
-    if is_offline():
-        raise ModelFileError(
-            f"{missing}, and downloads are switched off (HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE). {next_step}"
-        )
+    if not download or is_offline():
+        reason = "downloads are switched off (HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE)" if download else "download=False"
+        raise ModelFileError(f"{missing}, and {reason}. {next_step}")
     folder = download_model(spec, download_folder(spec), progress=progress)
     return ModelFiles(spec=spec, folder=folder, source="hub")

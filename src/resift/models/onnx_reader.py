@@ -7,6 +7,7 @@ Field numbers are those of onnx.proto3. `inspect_onnx` decides whether a file ma
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -182,6 +183,7 @@ class _Tensor:
     floats: list[tuple[int, int]] = field(default_factory=list)
     doubles: list[tuple[int, int]] = field(default_factory=list)
     int32s: list[tuple[int, int, int]] = field(default_factory=list)
+    int64s: list[tuple[int, int, int]] = field(default_factory=list)
     other_values: int = 0
 
 
@@ -231,8 +233,8 @@ def _read_tensor(reader: ProtobufReader, start: int, end: int) -> _Tensor:
             elif wire == BYTES:
                 # Each packed number ends in a byte below 128: count these instead of decoding.
                 tensor.other_values += len(reader.data[pos:stop].translate(None, _HIGH_BYTES))
-            if number == _INT32S:
-                tensor.int32s.append((wire, pos, stop))
+            if number != _UINT64S:
+                (tensor.int32s if number == _INT32S else tensor.int64s).append((wire, pos, stop))
         elif number == _STRINGS:
             tensor.other_values += 1
     return tensor
@@ -289,10 +291,8 @@ def _external_data_error(reader: ProtobufReader, number: int, wire: int, start: 
 
 # --- Reading the graph --------------------------------------------------------------------------------------
 
-_FLOAT, _INT32, _INT64 = 1, 6, 7
-_DTYPES = {_FLOAT: "<f4", 2: "u1", 3: "i1", _INT32: "<i4", _INT64: "<i8"}
-_INTEGER_FIELDS = {2: 5, 3: 5, _INT32: 5, _INT64: 7}
-"""Field with the values of a tensor without raw data, by data type."""
+_FLOAT, _INT64 = 1, 7
+_DTYPES = {_FLOAT: "<f4", 2: "u1", 3: "i1", 6: "<i4", _INT64: "<i8"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,43 +307,10 @@ class GraphNode:
 
 @dataclass(frozen=True, slots=True)
 class OnnxGraph:
-    """Weights and constants by name, operations in order, and the names of the outputs."""
+    """Weights and constants by name, and operations in order."""
 
     weights: dict[str, Array]
     nodes: list[GraphNode]
-    outputs: list[str]
-
-
-@dataclass(slots=True)
-class _Message:
-    """The fields of one message, parsed once."""
-
-    reader: ProtobufReader
-    start: int
-    end: int
-    fields: list[Field] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.fields = list(self.reader.fields(self.start, self.end))
-
-    def spans(self, wanted: int) -> list[tuple[int, int]]:
-        return [(pos, stop) for number, wire, pos, stop in self.fields if number == wanted and wire == BYTES]
-
-    def messages(self, wanted: int) -> list[_Message]:
-        return [_Message(self.reader, pos, stop) for pos, stop in self.spans(wanted)]
-
-    def texts(self, wanted: int) -> list[str]:
-        return [self.reader.text(pos, stop) for pos, stop in self.spans(wanted)]
-
-    def text(self, wanted: int) -> str:
-        return "".join(self.texts(wanted)[-1:])
-
-    def integers(self, wanted: int) -> list[int]:
-        values: list[int] = []
-        for number, wire, pos, stop in self.fields:
-            if number == wanted:
-                values += self.reader.read_integers(wire, pos, stop)
-        return [value - (1 << 64) if value >= 1 << 63 else value for value in values]
 
 
 def read_graph(model: bytes, *, name: str = "the model") -> OnnxGraph:
@@ -352,42 +319,49 @@ def read_graph(model: bytes, *, name: str = "the model") -> OnnxGraph:
     Raises ModelFileError for bytes that are not a model.
     """
     reader = ProtobufReader(name, model)
-    graphs = _Message(reader, 0, len(model)).messages(7)
+    graphs = _byte_fields(reader, 0, len(model))[_GRAPH]
     if len(graphs) != 1:
         raise reader.error(f"{len(graphs)} graphs")
-    graph = graphs[0]
+    graph = _byte_fields(reader, *graphs[0])
     weights: dict[str, Array] = {}
-    for message in graph.messages(5):
-        _add_weight(weights, message.text(8), message)
+    for span in graph[5]:
+        tensor = _read_tensor(reader, *span)
+        _add_weight(reader, weights, tensor.name, tensor)
     nodes = []
-    for message in graph.messages(1):
-        node = GraphNode(message.text(4), message.text(3), message.texts(1), message.texts(2))
+    for span in graph[1]:
+        fields = _byte_fields(reader, *span)
+        inputs, outputs, names, ops = ([reader.text(*text) for text in fields[number]] for number in (1, 2, 3, 4))
+        node = GraphNode("".join(ops[-1:]), "".join(names[-1:]), inputs, outputs)
         nodes.append(node)
-        if node.op == "Constant" and node.outputs:
-            for attribute in message.messages(5):
-                for tensor in attribute.messages(5):
-                    _add_weight(weights, node.outputs[0], tensor)
-    return OnnxGraph(weights, nodes, [message.text(1) for message in graph.messages(12)])
+        for attribute in fields[5] if node.op == "Constant" and outputs else ():
+            for value in _byte_fields(reader, *attribute)[5]:
+                _add_weight(reader, weights, outputs[0], _read_tensor(reader, *value))
+    return OnnxGraph(weights, nodes)
 
 
-def _add_weight(weights: dict[str, Array], name: str, tensor: _Message) -> None:
-    reader = tensor.reader
-    data_type = next(iter(tensor.integers(2)), 0)
-    if data_type not in _DTYPES:
+def _byte_fields(reader: ProtobufReader, start: int, end: int) -> dict[int, list[tuple[int, int]]]:
+    """Return the spans of texts and messages in a message, by field number."""
+    spans: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for number, wire, pos, stop in reader.fields(start, end):
+        if wire == BYTES:
+            spans[number].append((pos, stop))
+    return spans
+
+
+def _add_weight(reader: ProtobufReader, weights: dict[str, Array], name: str, tensor: _Tensor) -> None:
+    if tensor.data_type not in _DTYPES:
         return
-    shape = tensor.integers(1)
-    if any(size < 0 for size in shape):
-        raise reader.error("a tensor with impossible dimensions")
-    raw = tensor.spans(9)
-    if raw:
-        pos, stop = raw[-1]
-        values = np.frombuffer(memoryview(reader.data)[pos:stop], dtype=np.uint8)
-    elif data_type == _FLOAT:
-        joined = b"".join(reader.data[pos:stop] for pos, stop in tensor.spans(4))
-        values = np.frombuffer(joined, dtype=np.uint8)
+    dtype = np.dtype(_DTYPES[tensor.data_type])
+    count = _count_elements(reader, tensor.dims)
+    data: bytes | memoryview
+    if tensor.raw is not None:
+        data = memoryview(reader.data)[slice(*tensor.raw)]
+    elif tensor.data_type == _FLOAT:
+        data = b"".join(reader.data[pos:stop] for pos, stop in tensor.floats)
     else:
-        integers = np.array(tensor.integers(_INTEGER_FIELDS[data_type]), dtype=np.int64)
-        values = integers.astype(_DTYPES[data_type]).view(np.uint8)
-    if values.size != math.prod(shape) * np.dtype(_DTYPES[data_type]).itemsize:
+        spans = tensor.int64s if tensor.data_type == _INT64 else tensor.int32s
+        values = [value for span in spans for value in reader.read_integers(*span)]
+        data = np.array(values, dtype=np.uint64).astype(np.int64).astype(dtype).tobytes()
+    if len(data) != count * dtype.itemsize:
         raise reader.error(f"a tensor {name[:60]!r} whose size does not match its shape")
-    weights[name] = values.view(_DTYPES[data_type]).reshape(shape)
+    weights[name] = np.frombuffer(data, dtype=dtype).reshape(tensor.dims)

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
+
 from resift._internal.forking import ForkSafeLock
 from resift.errors import MissingExtraError, ModelFileError, ModelNotAllowedError, did_you_mean
 from resift.models.verify import MODEL_ID, PinnedFile, read_verified, verify
@@ -38,8 +40,6 @@ KINDS: tuple[Kind, ...] = tuple(SCORE_SCALES)
 
 Engine = Literal["native", "torch", "torch-decoder"]
 """What computes a model; a decoder scores a pair by its answer to a prompt."""
-
-_HOW_TO_ALLOW = "To use your own model files, run: resift models add ./folder --name NAME."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,11 +185,11 @@ _lock = ForkSafeLock()
 def find_spec(model_id: str) -> ModelSpec:
     """Return the description of an allowed model without touching its files."""
     name = check_model_id(model_id)
-    local = find_local(name)
-    locked = None if local else find_locked(name)
-    spec = local.spec if local else builtin_spec(name) or (locked[0] if locked else None)
+    spec = _local_specs().get(name) or builtin_spec(name)
     if spec is None:
-        hint = did_you_mean(name, {*builtin_ids(), *local_ids(), *locked_ids()})
+        spec, _ = find_locked(name) or (None, None)
+    if spec is None:
+        hint = did_you_mean(name, {*builtin_ids(), *locked_ids(), *_local_specs()})
         raise ModelNotAllowedError(f"model_name {name!r} is not in allowed models. {hint} {pin_advice(name)}")
     return spec
 
@@ -205,11 +205,6 @@ def find_locked(model_id: str) -> tuple[ModelSpec, Path | None] | None:
     The folder is None if its files are in the download folder.
     """
     return _load_locked().get(model_id)
-
-
-def locked_ids(kind: Kind | None = None) -> tuple[str, ...]:
-    """Return the ids that the lock file pins, or those of one kind, sorted."""
-    return tuple(sorted(id for id, (spec, _) in _load_locked().items() if kind in (None, spec.kind)))
 
 
 def _load_locked() -> dict[str, tuple[ModelSpec, Path | None]]:
@@ -270,13 +265,19 @@ def check_kind(model_id: str, kind: Kind) -> ModelSpec:
 
 
 def model_ids(kind: Kind) -> list[str]:
-    """Return the ids of all models of one kind that may load now: built in, or allowed by `allow_local`."""
-    return sorted({*builtin_ids(kind), *local_ids(kind), *locked_ids(kind)})
+    """Return the ids of all models of one kind that may load now: built in, pinned, or allowed by `allow_local`."""
+    local = {id for id, spec in _local_specs().items() if spec.kind == kind}
+    return sorted({*builtin_ids(kind), *locked_ids(kind), *local})
 
 
 def builtin_ids(kind: Kind | None = None) -> tuple[str, ...]:
     """Return the ids of all built-in pins, or of those of one kind, sorted."""
     return tuple(sorted({spec.id for spec in _load_builtin().values() if kind in (None, spec.kind)}))
+
+
+def locked_ids(kind: Kind | None = None) -> tuple[str, ...]:
+    """Return the ids that the lock file pins, or those of one kind, sorted."""
+    return tuple(sorted(id for id, (spec, _) in _load_locked().items() if kind in (None, spec.kind)))
 
 
 def builtin_spec(name: str) -> ModelSpec | None:
@@ -290,10 +291,8 @@ def find_local(model_id: str) -> ModelFiles | None:
         return _local.get(model_id)
 
 
-def local_ids(kind: Kind | None = None) -> tuple[str, ...]:
-    """Return the ids of all allowed folders, or of those of one kind, sorted."""
-    with _lock:
-        return tuple(sorted(id for id, files in _local.items() if kind in (None, files.spec.kind)))
+def _local_specs() -> dict[str, ModelSpec]:
+    return {files.spec.id: files.spec for files in allowed_folders()}
 
 
 def allowed_folders() -> tuple[ModelFiles, ...]:
@@ -318,40 +317,26 @@ def check_model_id(model_id: object) -> str:
     """Return the id if it is a plain name; refuse paths, URLs and control characters."""
     if not isinstance(model_id, str):
         raise ModelNotAllowedError(f"A model id is a string such as 'org/name', not {type(model_id).__name__}.")
-    checks = (
-        (not model_id, "it is empty"),
-        ("\0" in model_id, "it contains a NUL"),
-        (any(unicodedata.category(char).startswith("C") for char in model_id), "it contains a control character"),
-        ("://" in model_id or model_id.lower().startswith(("http:", "https:", "file:")), "it is a URL"),
-        ("\\" in model_id, "it contains a backslash"),
-        (".." in model_id, "it contains '..'"),
-        (model_id.startswith(("/", "~", ".")) or model_id.count("/") > 1, "it is a path"),
-        (
-            MODEL_ID.fullmatch(model_id) is None,
-            "a model id is 'name' or 'org/name' in letters, digits, '.', '_' and '-'",
-        ),
+    reasons = (
+        ("it is empty", not model_id),
+        ("it contains a control character", any(unicodedata.category(char).startswith("C") for char in model_id)),
+        ("it is a URL", "://" in model_id or model_id.lower().startswith(("http:", "https:", "file:"))),
+        ("it contains a backslash", "\\" in model_id),
+        ("it is a path", ".." in model_id or model_id.startswith(("/", "~", ".")) or model_id.count("/") > 1),
+        ("a model id is 'name' or 'org/name' in letters, digits, '.', '_' and '-'", not MODEL_ID.fullmatch(model_id)),
     )
-    reason = next((reason for failed, reason in checks if failed), None)
+    reason = next((reason for reason, applies in reasons if applies), None)
     if reason is not None:
         raise ModelNotAllowedError(
-            f"model_name {model_id[:80]!r} is not in allowed models: {reason}. "
-            f"Known: {', '.join(builtin_ids())}. {_HOW_TO_ALLOW}"
+            f"model_name {model_id[:80]!r} is not in allowed models: {reason}. Known: {', '.join(builtin_ids())}. "
+            "To use your own model files, run: resift models add ./folder --name NAME."
         )
     return model_id
 
 
 def parse_spec(entry: JsonMapping) -> ModelSpec:
     """Build a spec from one entry of the data file."""
-    fields = dict(entry)
-    fields["files"] = tuple(PinnedFile(**pinned) for pinned in fields["files"])
-    fields["aliases"] = tuple(fields.get("aliases", ()))
-    fields["languages"] = check_languages(fields.get("languages", "any"))
-    fields.setdefault("score_scale", SCORE_SCALES[fields["kind"]])
-    if fields.get("package"):
-        fields["package"] = ModelPackage(**fields["package"])
-    if fields.get("hub"):
-        fields["hub"] = HubSource(**fields["hub"])
-    return ModelSpec(**fields)
+    return msgspec.convert({"score_scale": SCORE_SCALES[entry["kind"]], **entry}, ModelSpec)
 
 
 @functools.cache

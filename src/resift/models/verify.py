@@ -19,7 +19,6 @@ from resift.errors import ModelFileError
 MODEL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}(?:/[A-Za-z0-9][A-Za-z0-9._-]{0,95})?")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 MAX_FILE_BYTES = 1 << 31
-_CHUNK_BYTES = 1 << 20
 # Two seconds: some file systems store times in whole or even seconds.
 _SETTLED_NS = 2_000_000_000
 
@@ -50,7 +49,8 @@ def verify(path: Path, pinned: PinnedFile) -> None:
         with _lock:
             if _verified.get((os.fspath(path), pinned.sha256)) == identity:
                 return
-        _check_digest(path, pinned, _hash_file(fd))
+        with open(fd, "rb", closefd=False) as file:
+            _check_digest(path, pinned, hashlib.file_digest(file, "sha256").hexdigest())
         if _identify(fd) != identity:
             raise _changed_error(path, "was written to while it was being checked")
     _remember(path, pinned, identity)
@@ -102,13 +102,6 @@ def _open_regular_file(path: Path) -> Iterator[int]:
 def _identify(fd: int) -> FileIdentity:
     status = os.fstat(fd)
     return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size
-
-
-def _hash_file(fd: int) -> str:
-    digest = hashlib.sha256()
-    while chunk := os.read(fd, _CHUNK_BYTES):
-        digest.update(chunk)
-    return digest.hexdigest()
 
 
 def _read(fd: int, limit: int) -> bytes:
