@@ -16,9 +16,9 @@ from resift._internal.sync import run_sync
 from resift.cli.main import main
 from resift.deadline import Deadline
 from resift.errors import InputError, MissingExtraError, ModelError, ModelFileError, ModelProbeError, install_command
+from resift.models.known_models import decoder_prompts
 from resift.models.locate import resolve
 from resift.models.pinning import add_model, probe_model
-from resift.models.torch_session import decoder_prompts
 from resift.rerankers.torch_model import TorchReranker
 from resift.types import Hit
 
@@ -179,6 +179,9 @@ def test_scores_of_a_decoder_are_yes_minus_no(folders):
         logits = model(input_ids=torch.tensor([ids])).logits[0, -1]
     expected = float(logits[WORDS.index("yes")] - logits[WORDS.index("no")])
     assert reranker.predict("w1", ["w2 w3"])[0] == pytest.approx(expected, abs=1e-5)
+    per_call = TorchReranker(folders / "decoder", probe=False).with_instruction("w9")
+    assert per_call.predict("w1", ["w2 w3"]) == reranker.predict("w1", ["w2 w3"])
+    assert per_call.revision == reranker.revision
 
 
 @pytest.mark.parametrize("name", ["deberta", "decoder"])
@@ -197,6 +200,9 @@ def test_a_pinned_model_works_by_name(folders, tmp_path, monkeypatch, name):
     ranking = resift.rerank("w1", texts, model=model)
     assert not ranking.degraded
     assert {hit.text: hit.score for hit in ranking} == pytest.approx(expected, abs=1e-6)
+    instructed = resift.rerank("w1", texts, model=model, instruction="w9 w8")
+    assert bool(instructed.warnings) == (name == "deberta")
+    assert (instructed.scores() == ranking.scores()) == (name == "deberta")
     file = tmp_path / "pipeline.yaml"
     file.write_text(
         "stores:\n  - kind: sqlite\n    name: docs\n    path: docs.db\n"

@@ -19,10 +19,10 @@ from resift.errors import ModelFileError, did_you_mean
 from resift.models.architectures import FAMILIES, build_network
 from resift.models.architectures.tensors import Config, Tensors
 from resift.models.inspection import inspect_safetensors, map_file, parse_json, read_tensors
+from resift.models.known_models import decoder_prompts
 from resift.models.network import Activation, Dense, Network, Norm, Pooling
 from resift.models.packed_weights import to_float32
 from resift.models.registry import Engine
-from resift.models.torch_session import decoder_prompts
 from resift.types import Languages
 
 ScoreActivation = Literal["sigmoid", "identity"]
@@ -78,7 +78,6 @@ class FolderDescription:
     document_prefix: str = ""
     languages: Languages = "any"
     license: str = "unknown"
-    takes_instruction: bool = False
 
     @property
     def entailment_index(self) -> int | None:
@@ -276,7 +275,6 @@ class _FolderReader:
                 score_activation=_score_activation(config, others, outputs),
                 labels=labels,
                 token_types=_uses_token_types(others.get("tokenizer_config.json", {})),
-                takes_instruction=bool(prompt and prompt.instruction_line),
             )
         )
 

@@ -1,4 +1,4 @@
-"""Models that work with `resift models add`, as data: license, languages, prompts and published quality.
+"""Published models as data: license, languages, prompts and quality.
 
 Their files are not pinned in the package. `add` inspects and probes them and pins what it downloaded.
 """
@@ -6,6 +6,7 @@ Their files are not pinned in the package. `add` inspects and probes them and pi
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -46,3 +47,39 @@ def known_models() -> dict[str, KnownModel]:
     """Return the models by id, rerankers first."""
     data = Path(__file__).with_name("known_models.json").read_bytes()
     return {model.id: model for model in msgspec.json.decode(data, type=_Table).models}
+
+
+class DecoderPrompt(msgspec.Struct, frozen=True, kw_only=True):
+    """Prompt of a decoder reranker: before, query, between, document, after.
+
+    The score is logit(`positive`) − logit(`negative`) at the last token; without `negative`, the first alone.
+    White space next to a text belongs to the text, because tokenizers merge it with the text's tokens.
+    """
+
+    before: str
+    query: str
+    between: str
+    document: str
+    after: str
+    positive: str
+    negative: str | None = None
+    instruction_line: str = ""
+    instruction: str = ""
+
+    @property
+    def takes_instruction(self) -> bool:
+        """Whether the prompt has a place for an instruction."""
+        return bool(self.instruction_line)
+
+    def fixed_parts(self, instruction: str | None = None) -> tuple[str, str, str]:
+        """Return the parts around query and document; the instruction replaces the default one."""
+        text = self.instruction if instruction is None else instruction
+        line = self.instruction_line.replace("{}", text) if text else ""
+        return self.before.replace("{instruction}", line), self.between, self.after
+
+
+@functools.cache
+def decoder_prompts() -> Mapping[str, DecoderPrompt]:
+    """Return the prompts by the model type in config.json: Qwen3-Reranker, mxbai-rerank-v2, bge-reranker-v2-gemma."""
+    data = Path(__file__).with_name("decoder_prompts.json").read_bytes()
+    return msgspec.json.decode(data, type=dict[str, DecoderPrompt])

@@ -19,7 +19,7 @@ from resift.models.onnx_bert import UnknownArchitectureError
 from resift.models.registry import KINDS, Kind, ModelFiles, ModelSpec, check_kind, model_ids, pin_advice
 from resift.models.session import NativeSession, OnnxSession, Session
 from resift.models.tokenizer import TextTokenizer
-from resift.models.torch_session import TorchSession, decoder_prompts
+from resift.models.torch_session import TorchSession
 from resift.types import JsonValue
 from resift.validation import Options, option
 
@@ -58,19 +58,20 @@ def load(model_id: str, *, kind: Kind, folder: Path | str | None = None) -> Mode
 class Model:
     """A loaded model with its tokenizer. `forward` may be called from any thread."""
 
-    def __init__(self, files: ModelFiles, *, device: str = "cpu", instruction: str | None = None) -> None:
-        """Load verified files; `device` and `instruction` are for PyTorch and for decoders."""
+    def __init__(self, files: ModelFiles, *, device: str = "cpu") -> None:
+        """Load verified files; `device` is for models in PyTorch."""
         files.verify(only_unread=True)
         self.spec = files.spec
-        self.prompt = decoder_prompts()[self.spec.architecture] if self.spec.engine == "torch-decoder" else None
+        self.prompt = self.spec.prompt
         # The table of a static embedder has no use for special tokens, and model2vec leaves out unknown ones.
         self.tokenizer = TextTokenizer(
             files.tokenizer_bytes(),
-            plain=self.spec.is_static,
+            plain=self.spec.is_static or self.prompt is not None,
             drop_unknown=self.spec.architecture == "model2vec",
             token_types=self.spec.token_types,
-            prompt=None if self.prompt is None else self.prompt.fixed_parts(instruction),
         )
+        if self.prompt is not None:
+            self.tokenizer.template = self.tokenizer.prompt_template(self.prompt.fixed_parts())
         self.pools = bool(files.spec.weights) and files.spec.kind == "bi-encoder"
         """Whether the output is one vector per text rather than one per token."""
         self._seconds_per_token = 0.0

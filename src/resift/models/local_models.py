@@ -158,11 +158,11 @@ def _describe_safetensors(
     model = lock_model(folder, name, read_model_folder(folder).description)
     if kind is not None and kind != model.kind:
         raise ModelNotAllowedError(f"{folder} contains a {model.kind}, not a {kind}.")
-    for file in model.files if manifest is not None else ():
-        if file.name not in manifest:
-            raise ModelFileError(f"{file.name!r} in {folder} is not in the manifest.")
-        if manifest[file.name].sha256 != file.sha256:
-            raise ModelFileError(f"{file.name!r} in {folder} differs from the manifest.")
+    for file in model.files:
+        pinned = file if manifest is None else manifest.get(file.name)
+        if pinned is None or pinned.sha256 != file.sha256:
+            problem = "is not in the manifest" if pinned is None else "differs from the manifest"
+            raise ModelFileError(f"{file.name!r} in {folder} {problem}.")
     unsupported = sorted(set(facts) - {"languages", "max_length", "query_prefix", "document_prefix"})
     if unsupported:
         raise ModelNotAllowedError(

@@ -48,12 +48,14 @@ class PairOptions:
 
     At most `max_windows` windows of a long text are scored, those that contain most of the query. With
     `first_pass_windows`, this many come first, and the others only if one of them scores well enough.
+    `instruction` replaces the one in the prompt of a decoder.
     """
 
     aggregate: Aggregate = "max"
     max_windows: int = MAX_WINDOWS
     first_pass_windows: int | None = None
     document_first: bool = False
+    instruction: str | None = None
     read_score: Callable[[Array], float] = lambda output: float(output.reshape(-1)[0])
 
 
@@ -99,6 +101,9 @@ class PairModel:
     def __init__(self, model: Model, options: PairOptions | None = None) -> None:
         self.model = model
         self.options = options or PairOptions()
+        self.template = model.tokenizer.template
+        if model.prompt is not None and self.options.instruction is not None:
+            self.template = model.tokenizer.prompt_template(model.prompt.fixed_parts(self.options.instruction))
 
     def predict(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
         """Return one raw score per (query, document) pair, in order."""
@@ -170,7 +175,7 @@ class PairModel:
             return None
         call.token_counts[text] = len(ids)
         # A window must fit next to the longest part of the query.
-        overhead = self.model.tokenizer.template.size + max(end - start for start, end in call.query_parts)
+        overhead = self.template.size + max(end - start for start, end in call.query_parts)
         budget = self.model.spec.max_length - overhead
         if len(ids) > budget:
             budget = min(budget, max(128, WINDOW - overhead))
@@ -200,8 +205,7 @@ class PairModel:
         self, call: PairCall, text: str, document: WindowedDocument, window: int, part: tuple[int, int]
     ) -> Sequence[Task] | None:
         query, ids = call.query[slice(*part)], document.ids[slice(*document.windows[window])]
-        template = self.model.tokenizer.template
-        row = template.pair(ids, query) if self.options.document_first else template.pair(query, ids)
+        row = self.template.pair(*((ids, query) if self.options.document_first else (query, ids)))
         # A run cannot be interrupted: do not start one that would end late by more than half its time.
         if call.deadline.remaining_s() < self.model.expected_s(len(row[0])) / 2:
             return None

@@ -20,6 +20,7 @@ import msgspec
 
 from resift._internal.forking import ForkSafeLock
 from resift.errors import MissingExtraError, ModelFileError, ModelNotAllowedError, did_you_mean
+from resift.models.known_models import DecoderPrompt, decoder_prompts
 from resift.models.verify import MODEL_ID, PinnedFile, read_verified, verify
 from resift.types import JsonMapping, Languages, ScorerInfo, ScoreScale, check_languages
 
@@ -100,6 +101,11 @@ class ModelSpec:
         return self.architecture in ("static", "model2vec")
 
     @property
+    def prompt(self) -> DecoderPrompt | None:
+        """The prompt of a decoder; None for other models."""
+        return decoder_prompts()[self.architecture] if self.engine == "torch-decoder" else None
+
+    @property
     def licence(self) -> str:
         """Old name of `license`."""
         return self.license
@@ -127,6 +133,7 @@ class ModelSpec:
             languages=self.languages,
             max_length=self.max_length,
             model_digest=self.model_digest,
+            supports_instruction=self.prompt is not None and self.prompt.takes_instruction,
             pointwise=True,
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -60,18 +60,11 @@ class TextTokenizer:
     """A model's tokenizer behind a lock, without padding or truncation.
 
     Special tokens that are spelled out in a text count as plain text. With `plain`, none are added to a
-    text; with `drop_unknown`, the token for unknown words is left out; without `token_types`, all are 0. `prompt`
-    has the texts before, between and after a pair, with special tokens, in place of the file's own template.
+    text; with `drop_unknown`, the token for unknown words is left out; without `token_types`, all are 0.
     """
 
     def __init__(
-        self,
-        data: bytes,
-        *,
-        plain: bool = False,
-        drop_unknown: bool = False,
-        token_types: bool = True,
-        prompt: tuple[str, str, str] | None = None,
+        self, data: bytes, *, plain: bool = False, drop_unknown: bool = False, token_types: bool = True
     ) -> None:
         tokenizers = require("tokenizers", extra="local")
         _check_growth(data)
@@ -89,13 +82,7 @@ class TextTokenizer:
         self._unknown: int | None = next((id for id in candidates if id is not None), None)
         self._drop_unknown = drop_unknown and self._unknown is not None
         with _panics_as_errors():
-            if prompt is None:
-                self.template = Template((), (), (), _ONE_TYPE) if plain else _read_template(self._tokenizer)
-            else:
-                before, between, after = (
-                    tuple(self._tokenizer.encode(text, add_special_tokens=False).ids) for text in prompt
-                )
-                self.template = Template(before, between, after, _ONE_TYPE)
+            self.template = Template((), (), (), _ONE_TYPE) if plain else _read_template(self._tokenizer)
         if not token_types:
             self.template = replace(self.template, types=_ONE_TYPE)
         # A document that spells out "[SEP]" must not end itself.
@@ -105,6 +92,14 @@ class TextTokenizer:
         """Return the text's ids without special tokens; None if `give_up` returns True between two pieces."""
         ids = self._encode(text, give_up)
         return [id for id in ids if id != self._unknown] if ids and self._drop_unknown else ids
+
+    def prompt_template(self, parts: Iterable[str]) -> Template:
+        """Return a template from the texts before, between and after a pair, with their special tokens."""
+        with self._lock:
+            self._tokenizer.encode_special_tokens = False
+            before, between, after = (tuple(self._tokenizer.encode(p, add_special_tokens=False).ids) for p in parts)
+            self._tokenizer.encode_special_tokens = True
+        return Template(before, between, after, _ONE_TYPE)
 
     def _encode(self, text: str, give_up: Callable[[], bool] | None = None) -> list[int] | None:
         ids: list[int] = []

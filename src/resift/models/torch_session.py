@@ -10,47 +10,13 @@ import functools
 import inspect
 import shutil
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from resift._internal.arrays import Array, np
 from resift._internal.forking import ForkSafeLock
 from resift.errors import ModelFileError, ModelLoadError, require
 from resift.models.registry import ModelFiles
-
-
-class DecoderPrompt(msgspec.Struct, frozen=True, kw_only=True):
-    """Prompt of a decoder reranker: before, query, between, document, after.
-
-    The score is logit(`positive`) − logit(`negative`) at the last token; without `negative`, the first alone.
-    White space next to a text belongs to the text, because tokenizers merge it with the text's tokens.
-    """
-
-    before: str
-    query: str
-    between: str
-    document: str
-    after: str
-    positive: str
-    negative: str | None = None
-    instruction_line: str = ""
-    instruction: str = ""
-
-    def fixed_parts(self, instruction: str | None = None) -> tuple[str, str, str]:
-        """Return the parts around query and document; the instruction replaces the default one."""
-        text = self.instruction if instruction is None else instruction
-        line = self.instruction_line.replace("{}", text) if text else ""
-        return self.before.replace("{instruction}", line), self.between, self.after
-
-
-@functools.cache
-def decoder_prompts() -> Mapping[str, DecoderPrompt]:
-    """Return the prompts by the model type in config.json: Qwen3-Reranker, mxbai-rerank-v2, bge-reranker-v2-gemma."""
-    data = Path(__file__).with_name("decoder_prompts.json").read_bytes()
-    return msgspec.json.decode(data, type=dict[str, DecoderPrompt])
 
 
 class TorchSession:

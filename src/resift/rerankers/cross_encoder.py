@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 from resift._internal.forking import ForkSafeLock
 from resift.deadline import Deadline
@@ -96,6 +98,17 @@ class CrossEncoderReranker(FusesThenScores):
     def loaded_model(self) -> Model | None:
         """The loaded model with its tokenizer and description; None if it is not loaded."""
         return None if self._model is None else self._model.model
+
+    def with_instruction(self, instruction: str) -> Self:
+        """Return this reranker with an instruction, if it is a decoder that follows one; both share the model."""
+        if not self.info.supports_instruction:
+            return self
+        name, spec, folder, options = self._key
+        scorer = copy.copy(self)
+        scorer._key = (name, spec, folder, replace(options, instruction=instruction))
+        scorer._model = None if self._model is None else PairModel(self._model.model, scorer._key[3])
+        scorer.revision = f"{self.revision} {instruction}"
+        return scorer
 
     def rerank(self, query: str, results: Sequence[JsonObject], top_k: int = 5) -> list[JsonObject]:
         """Return copies of the best top_k results with `ce_score` (raw logit), best first.

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Self
 
 from resift.deadline import Deadline
 from resift.errors import InputError
 from resift.models.hf_folder import read_model_folder
 from resift.models.loading import Model
 from resift.models.local_models import open_folder
-from resift.models.pairs import PairModel
+from resift.models.pairs import PairModel, PairOptions
 from resift.models.pinning import lock_model
 from resift.models.probe import ProbeReport, probe_scores
 from resift.models.registry import ModelFiles, locked_spec
@@ -46,21 +48,30 @@ class TorchReranker(FusesThenScores):
         check_k(max_length, name="max_length", min=16)
         self.folder = open_folder(folder)
         description = read_model_folder(self.folder, engine="torch").description
-        if instruction is not None and not description.takes_instruction:
-            raise InputError("instruction= is for decoders whose prompt has one; this model takes none.")
         spec = dataclasses.replace(
             locked_spec(lock_model(self.folder, "local/torch", description)),
             max_length=max_length,
             languages=check_languages(languages),
         )
-        files = ModelFiles(spec=spec, folder=self.folder, source="local")
-        self._model = PairModel(Model(files, device=device, instruction=instruction))
+        self.info = spec.scorer_info(self.name)
+        if instruction is not None and not self.info.supports_instruction:
+            raise InputError("instruction= is for decoders whose prompt has one; this model takes none.")
+        model = Model(ModelFiles(spec=spec, folder=self.folder, source="local"), device=device)
+        self._model = PairModel(model, PairOptions(instruction=instruction))
         self.revision = f"{spec.model_digest} {instruction or ''} {max_length}"
-        self.info = dataclasses.replace(spec.scorer_info(self.name), supports_instruction=description.takes_instruction)
         self.probe: ProbeReport | None = None
         if probe:
             self.probe = probe_scores(self.predict, languages=languages)
             self.probe.require_passed(str(self.folder))
+
+    def with_instruction(self, instruction: str) -> Self:
+        """Return this reranker with an instruction, if its prompt has one; both share the model."""
+        if not self.info.supports_instruction:
+            return self
+        scorer = copy.copy(self)
+        scorer._model = PairModel(self._model.model, PairOptions(instruction=instruction))
+        scorer.revision = f"{self.info.model_digest} {instruction} {self.info.max_length}"
+        return scorer
 
     def predict(self, query: str, texts: Sequence[str]) -> list[float]:
         """Return one raw logit per text."""
