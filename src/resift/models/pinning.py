@@ -83,7 +83,7 @@ def add_model(
     stored_folder = folder.relative_to(base).as_posix() if folder.is_relative_to(base) else str(folder)
     changes: dict[str, object] = {
         "revision": commit or "",
-        "precision": ("int8" if model.engine == "native" else "fp32") if precision == "auto" else precision,
+        "precision": "fp32" if model.engine != "native" else "int8" if precision == "auto" else precision,
         "repo": repo,
         "folder": None if repo else stored_folder,
         "probed": probe,
