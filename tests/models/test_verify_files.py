@@ -34,9 +34,9 @@ def settled(monkeypatch):
 @pytest.fixture
 def hashed(monkeypatch):
     """How often a file was hashed by `verify`."""
-    calls: list[int] = []
-    real = module._hash_file
-    monkeypatch.setattr(module, "_hash_file", lambda fd: calls.append(fd) or real(fd))
+    calls: list[object] = []
+    real = hashlib.file_digest
+    monkeypatch.setattr(hashlib, "file_digest", lambda file, name: calls.append(file) or real(file, name))
     return calls
 
 
