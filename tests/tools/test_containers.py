@@ -79,6 +79,21 @@ def test_there_is_time_to_drain():
     assert deployment()["terminationGracePeriodSeconds"] >= args.drain_delay + args.drain
 
 
+def test_prometheus_reads_metrics_with_the_key_of_the_server():
+    """The metrics need a key: the monitor sends the key that the deployment mounts, to the port of its container."""
+    monitor = yaml.safe_load((ROOT / "deploy/kubernetes/monitoring.yaml").read_text(encoding="utf-8"))
+    endpoint = monitor["spec"]["podMetricsEndpoints"][0]
+    assert "/metrics" not in OPEN_PATHS
+    assert endpoint["path"] == "/metrics"
+    assert endpoint["port"] == container()["ports"][0]["name"]
+    secrets = [volume["secret"]["secretName"] for volume in deployment()["volumes"] if "secret" in volume]
+    assert endpoint["authorization"]["credentials"] == {"name": secrets[0], "key": "keys"}
+    adapter = yaml.safe_load((ROOT / "deploy/kubernetes/prometheus-adapter.yaml").read_text(encoding="utf-8"))
+    scaling = next(each for each in KUBERNETES if each["kind"] == "HorizontalPodAutoscaler")
+    offered = [rule["name"]["as"] for rule in adapter["rules"]["custom"]]
+    assert offered == [each["pods"]["metric"]["name"] for each in scaling["spec"]["metrics"]]
+
+
 def test_dashboard_and_scaling_use_metrics_that_exist():
     names = set()
     for family in Metrics().registry.collect():
