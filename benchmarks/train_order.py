@@ -35,9 +35,8 @@ from resift.evaluation.measures import Judge, bootstrap_interval
 from resift.evaluation.recording import Recording, Replay, Setting, default_setting, read_recording
 from resift.ranking import order_model
 from resift.ranking.blend import Blend, reranker_boosts
-from resift.ranking.evidence import RerankScores
+from resift.ranking.evidence import RerankScores, list_z_scores
 from resift.ranking.order_model import OrderModel, read_model
-from resift.ranking.scaling import list_z_scores
 
 SEED = 20261118
 MAX_LOSS = 0.005
@@ -198,7 +197,7 @@ def simulate_scorer(pool: dict[str, Any], scorer: str, random: np.random.Generat
         boost[scored] = reranker_boosts([scores], Blend(), size=int(scored.sum()))[1]
         first = 0.45 * pool["lexical"][: len(logits)][scored] + 0.55 * pool["dense"][: len(logits)][scored]
         facts |= order_model.scorer_facts(logits[scored].tolist(), first.tolist())
-    fits = (*pool["fits"][:2], pool["fits"][2] * order_model.scorer_fit(facts))
+    fits = (*pool["fits"][:2], pool["fits"][2] * facts.get(order_model.SCORER_FIT, 1.0))
     return {**pool, "fits": fits, "boost": _pad(boost), "scored": _pad(scored.astype(float)), "facts": facts}
 
 

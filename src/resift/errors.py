@@ -42,9 +42,10 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import warnings
 from collections.abc import Iterable, Mapping
 from types import ModuleType
+
+from resift._internal.lazy_exports import renamed_names
 
 
 class ResiftError(Exception):
@@ -69,26 +70,26 @@ class DuplicateIdError(InputError):
     """Two candidates of one list share an id."""
 
 
-class DataFormatError(InputError):
-    """A data file with a mistake in it."""
+class _Located:
+    """Adds the file and the line in front of the message."""
 
     def __init__(self, message: str, *, file: str | None = None, line: int | None = None) -> None:
-        super().__init__(_located(message, file, line))
+        place = ":".join(str(part) for part in (file, line) if part is not None)
+        super().__init__(f"{place}: {message}" if place else message)  # type: ignore[call-arg]
         self.file = file
         self.line = line
+
+
+class DataFormatError(_Located, InputError):
+    """A data file with a mistake in it."""
 
 
 class FileWriteError(ResiftError, OSError):
     """A file that cannot be written; the message names it and says why."""
 
 
-class ConfigError(ResiftError, ValueError):
+class ConfigError(_Located, ResiftError, ValueError):
     """A configuration that cannot be built."""
-
-    def __init__(self, message: str, *, file: str | None = None, line: int | None = None) -> None:
-        super().__init__(_located(message, file, line))
-        self.file = file
-        self.line = line
 
 
 class PluginLoadError(ResiftError):
@@ -309,17 +310,4 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"{hint}Known: {', '.join(names) or 'none'}."
 
 
-def _located(message: str, file: str | None, line: int | None) -> str:
-    place = ":".join(str(part) for part in (file, line) if part is not None)
-    return f"{place}: {message}" if place else message
-
-
-def __getattr__(name: str) -> type[Exception]:
-    if name == "UnfamiliarTextError":
-        warnings.warn(
-            "UnfamiliarTextError is now UnsupportedLanguageError; the old name goes with Resift 0.4.",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        return UnsupportedLanguageError
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = renamed_names(__name__, {"UnfamiliarTextError": "UnsupportedLanguageError"})

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -32,7 +33,7 @@ from resift.validation import check_arguments, check_list, check_path, check_que
 if TYPE_CHECKING:
     from resift.agent.multi_doc import Writer
     from resift.external.candidates import Candidate, Candidates
-    from resift.ingest.indexing import IndexReport, OnProgress
+    from resift.ingest.indexing import IndexReport
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -112,7 +113,8 @@ class Index:
             return self._store
 
     def _open(self) -> SQLiteStore:
-        words_only = self._text_only or (self._embedder is None and not self.path.exists() and not _models_installed())
+        models = all(find_spec(name) for name in ("numpy", "tokenizers"))
+        words_only = self._text_only or (self._embedder is None and not self.path.exists() and not models)
         return open_index(self.path, embedder=self._embedder, text_only=words_only, read_only=self._read_only)
 
     @check_arguments
@@ -134,7 +136,9 @@ class Index:
         after the documents reached the disk.
         """
         hits = _read_documents(documents, ids, metadata, check_fields(fields, text_keys))
-        await self._open_store(create=True).add(_without_repeats(hits))
+        # Of repeated texts without an id the last one stays, as if it were added later.
+        last = {hit.id: hit for hit in hits if hit.id == _hash_text(hit.text)}
+        await self._open_store(create=True).add([hit for hit in hits if last.get(hit.id, hit) is hit])
         return [hit.id for hit in hits]
 
     add = sync_method(aadd)
@@ -152,11 +156,14 @@ class Index:
         from resift.ingest.walking import check_paths
 
         listed = [paths] if isinstance(paths, (str, os.PathLike)) else check_list(paths, "paths", "paths")
-        report = _progress_bar() if progress else _no_progress
         files = [Path(check_path(path, "A path")) for path in listed]
         check_paths(files)
         return await index_paths(
-            self._open_store(create=True), files, text_keys=text_keys, prune=prune, progress=report
+            self._open_store(create=True),
+            files,
+            text_keys=text_keys,
+            prune=prune,
+            progress=_draw_progress if progress else lambda *_: None,
         )
 
     add_files = sync_method(aadd_files)
@@ -343,38 +350,18 @@ def _read_documents(
     return hits
 
 
-def _without_repeats(hits: Sequence[Hit]) -> list[Hit]:
-    """Drop repeated texts without an id; the last one stays, as if it were added later."""
-    last = {hit.id: hit for hit in hits if hit.id == _hash_text(hit.text)}
-    return [hit for hit in hits if last.get(hit.id, hit) is hit]
-
-
 def _hash_text(text: str) -> str:
     """Return the id of a document without one: the same text is the same document."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def _models_installed() -> bool:
-    from importlib.util import find_spec
-
-    return all(find_spec(name) for name in ("numpy", "tokenizers"))
-
-
-def _no_progress(_done: int, _total: int) -> None:
-    return
-
-
-def _progress_bar() -> OnProgress:
-    """Return a callback that draws a progress bar on stderr, in a terminal or in a notebook."""
-
-    def show(done: int, total: int) -> None:
-        if sys.stderr.isatty() or "ipykernel" in sys.modules:
-            share = done / total if total else 1.0
-            end = "\n" if done >= total else ""
-            sys.stderr.write(f"\rindexing {'█' * round(24 * share):<24} {share:4.0%}{end}")
-            sys.stderr.flush()
-
-    return show
+def _draw_progress(done: int, total: int) -> None:
+    """Draw a progress bar on stderr, in a terminal or in a notebook."""
+    if sys.stderr.isatty() or "ipykernel" in sys.modules:
+        share = done / total if total else 1.0
+        end = "\n" if done >= total else ""
+        sys.stderr.write(f"\rindexing {'█' * round(24 * share):<24} {share:4.0%}{end}")
+        sys.stderr.flush()
 
 
 def _size(path: Path) -> int:

@@ -18,7 +18,7 @@ from resift.protocols import Scorer
 from resift.ranking.context import PassageReader
 from resift.rerankers.cross_encoder import DEFAULT_MODEL, CrossEncoderReranker
 from resift.rerankers.rescore import Calibration, ScoreFormat, as_probabilities, calibrator_for, check_scale, rescore
-from resift.types import Hit, Ranking, StageKind, StageRecord, Trace, make_record
+from resift.types import Ranking, StageKind, Trace, make_record
 from resift.validation import check_query
 
 
@@ -70,13 +70,20 @@ async def arerank(
     names: dict[str, None] = {}
     items = list_documents(documents, "documents")
     hits = read_hits(items, name="documents", text_keys=keys, missing_text=missing_text, flags=flags, fields=names)
+    if isinstance(documents, Ranking):
+        trace = documents.trace
+    else:
+        note = text_from(names) if [*names] != ["text"] else ""
+        trace = Trace(
+            [make_record(StageKind.RETRIEVE, "retrieve", hits, scored=True, source="input", note=note, notes=flags)]
+        )
     ranking = await rescore(
         scorer,
         query,
         hits,
         k=len(hits) if k is None else k,
         instruction=instruction,
-        trace=documents.trace if isinstance(documents, Ranking) else Trace((_input_record(hits, flags, names),)),
+        trace=trace,
         deadline=deadline,
         missing_text=missing_text,
         text_keys=keys,
@@ -110,9 +117,3 @@ else:
             # A cursor of SQLite works only in the thread that made it.
             documents = list_documents(documents, "documents")
         return _rerank(query, documents, *args, **options)
-
-
-def _input_record(hits: Sequence[Hit], flags: Mapping[str, str], fields: Mapping[str, None]) -> StageRecord:
-    """Return the record of the original order."""
-    note = text_from(fields) if [*fields] != ["text"] else ""
-    return make_record(StageKind.RETRIEVE, "retrieve", hits, scored=True, source="input", note=note, notes=flags)

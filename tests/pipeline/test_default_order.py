@@ -12,8 +12,8 @@ from resift import Hit
 from resift.pipeline.pipeline import Pipeline
 from resift.pipeline.stages import AdaptiveDepth, Rerank, Shape
 from resift.ranking.blend import USUAL_SPREAD
+from resift.ranking.evidence import mean_and_deviation
 from resift.ranking.fusion.weighted import WeightedReranker
-from resift.ranking.scaling import mean_and_deviation
 from resift.types import ScorerInfo, Scores, StageKind
 
 PROSE = "words of a passage that reads like any other text one finds in a book "

@@ -19,6 +19,7 @@ from fake_stores import Answers, Graph, Hangs, HangsInThread, IgnoresCancellatio
 from resift.errors import CapabilityError, InputError, ResiftError, RetrievalError, StoreError, UnsafeCypherError
 from resift.events import ListSink
 from resift.pipeline import Pipeline, RetrievalNode, StoreRef
+from resift.pipeline.fan_out import fan_out
 from resift.protocols import Reranker
 from resift.ranking.fusion.rerankers import RRFReranker
 from resift.stores import MemoryStore
@@ -85,8 +86,8 @@ def test_a_graph_store_by_somebody_else_is_behind_the_guard_too(statement):
     for build in (RetrievalNode, Pipeline):
         with pytest.raises(UnsafeCypherError):
             build([ref])
-    with pytest.raises(UnsafeCypherError):
-        asyncio.run(ref.search(QUERY, k=3, where=None))
+    with pytest.raises(RetrievalError, match="UnsafeCypherError"):
+        asyncio.run(fan_out([ref], QUERY, k=3))
     assert graph.asked == []
 
 

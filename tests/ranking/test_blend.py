@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from resift.errors import InputError
 from resift.events import ListSink
 from resift.ranking.blend import reranker_boosts, to_logits
-from resift.ranking.evidence import RerankScores
+from resift.ranking.evidence import RerankScores, mean_and_deviation
 from resift.ranking.order_model import CODE_DENSITY, MEAN_WORD_LENGTH, OTHER_LANGUAGE, default_model
-from resift.ranking.scaling import mean_and_deviation
 from resift.ranking.shape import Blend, blend
 from resift.types import Hit, Ranking, StageKind, Trace
 from tests.ranking.pools import column, everything, pipeline_hits, replays

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TypeVar, Unpack
 
 from resift.config.sections import GuardSection
@@ -103,7 +104,7 @@ def _build_stages(settings: Settings, refs: Sequence[StoreRef], file: str | None
     fuse = _build_section(settings["fusion"], build_fusion, file)
     rerank = _build_section(settings["rerank"], lambda section: build_rerank(section, sink=sink), file)
     # The gate tightens only while the reranker can be trusted to choose among fewer.
-    breaker_closed = is_breaker_closed(rerank.scorer if isinstance(rerank, ScoringStage) else None)
+    breaker_closed = partial(is_breaker_closed, rerank.scorer if isinstance(rerank, ScoringStage) else None)
     gate = _build_section(
         settings["gate"], lambda section: build_gate(section, refs, breaker_closed=breaker_closed), file
     )

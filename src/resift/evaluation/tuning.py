@@ -18,8 +18,8 @@ from resift.evaluation.measures import Judge, Quality, measure_name
 from resift.evaluation.readers import Collection, json_rows
 from resift.evaluation.recording import Header, RecordedQuery, Recording, Replay, Setting, default_setting, weigh_rules
 from resift.evaluation.runner import query_digest
+from resift.ranking.evidence import mean_and_deviation
 from resift.ranking.fusion.weighted import NAME as WEIGHTED
-from resift.ranking.scaling import mean_and_deviation
 from resift.types import JsonMapping, JsonValue
 from resift.validation import check_arguments
 

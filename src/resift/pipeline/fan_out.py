@@ -87,22 +87,6 @@ class StoreRef:
         owner = self.owner
         return str(getattr(owner, "provider", "") or type(owner).__name__)
 
-    async def search(self, query: str, *, k: int, where: Where | None, lazy: bool = False) -> Sequence[Hit]:
-        """Query the store; `lazy` prefers its `search_lazy`."""
-        rows: Sequence[Hit]
-        if self.cypher is not None:
-            # Stores of other packages may not check the statement themselves.
-            check_cypher_for(self.store, self.cypher)
-            parameters = {**self.parameters, QUERY_PARAMETER: query}
-            rows = await self.store.query(self.cypher, parameters, k=k)
-            # The statement does not contain the filter, so it is applied here.
-            return rows if where is None else [row for row in rows if matches(row.metadata, where)]
-        # A store without filters can still serve searches without one.
-        filters = {} if where is None else {"where": where}
-        search = (getattr(self.store, "search_lazy", None) if lazy else None) or self.store.search
-        rows = await search(query, k=k, **filters)
-        return rows
-
 
 Store = VectorStore | DocStore | GraphStore
 Stores = Store | StoreRef | Iterable[Store | StoreRef]
@@ -277,7 +261,17 @@ async def _query_store(
 ) -> StoreResult:
     started = time.perf_counter()
     try:
-        rows = await ref.search(query, k=k, where=where, lazy=lazy)
+        rows: Sequence[Hit]
+        if ref.cypher is not None:
+            # Stores of other packages may not check the statement themselves.
+            check_cypher_for(ref.store, ref.cypher)
+            rows = await ref.store.query(ref.cypher, {**ref.parameters, QUERY_PARAMETER: query}, k=k)
+            if where is not None:  # the statement does not contain the filter
+                rows = [row for row in rows if matches(row.metadata, where)]
+        else:
+            search = (getattr(ref.store, "search_lazy", None) if lazy else None) or ref.store.search
+            # A store without filters can still serve searches without one.
+            rows = await search(query, k=k, **({} if where is None else {"where": where}))
         notes: dict[str, str] = {}
         # A store may return more than k, or an id twice: fusion counts it once and notes it.
         if isinstance(rows, list) and not set(map(type, rows)) - {Hit}:  # usually

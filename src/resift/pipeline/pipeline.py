@@ -8,7 +8,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
-from operator import attrgetter
+from functools import partial
 from pathlib import Path
 from typing import TypedDict, Unpack
 
@@ -136,7 +136,7 @@ class Pipeline:
                 stage.check_scale(self.stores)
         # The first scorer: its breaker decides how much a gate before it may drop.
         scorers = [stage.scorer for stage in self.stages if isinstance(stage, Rerank)]
-        self._breaker_closed = is_breaker_closed(scorers[0]) if scorers else None
+        self._breaker_closed = partial(is_breaker_closed, scorers[0]) if scorers else None
         check_k(k)
         check_seconds(deadline_s)
         check_seconds(timeout_s, "timeout_s")
@@ -303,14 +303,10 @@ class Pipeline:
             return pool
         started = time.perf_counter()
         ids = [hit.id for hit in pool.hits[:MAX_NEIGHBOR_HITS]]
-
-        async def compute() -> Mapping[str, tuple[tuple[str, float], ...]]:
-            vectors = max([await read(ids) for read in readers], key=len)  # the first of equals
-            # In a thread, because the products would block the event loop for milliseconds.
-            return await asyncio.to_thread(nearest_neighbors, vectors) if vectors else {}
-
         try:
-            neighbors = await run_until(pool.deadline, compute())
+            vectors = max([await run_until(pool.deadline, read(ids)) for read in readers], key=len)
+            # In a thread, because the products would block the event loop for milliseconds.
+            neighbors = await run_until(pool.deadline, asyncio.to_thread(nearest_neighbors, vectors))
         except DeadlinePassed:
             return pool.degrade(f"{NEIGHBORS_STAGE}: no vectors in time")
         except Exception as exc:
@@ -366,21 +362,20 @@ async def _run_stage(stage: Stage, pool: Pool, kind: StageKind, name: str) -> Po
     seconds, limited = pool.deadline.timeout_s, pool
     if seconds is not None:
         limited = replace(pool, deadline=_reserve(pool.deadline, seconds, STOP_S, STOP_SHARE))
-    own_fusion = False
+    own_fusion = keeps_all = False
     if type(stage) is Fuse:  # subclasses are foreign: they may wait, and may break the contract
         reranker = stage.reranker_for(pool) if stage.reranker is None else stage.reranker
-        own_fusion = type(reranker) in BUILT_IN_FUSION and getattr(reranker, "name", "") in METHODS
+        if isinstance(reranker, BUILT_IN_FUSION) and type(reranker) in BUILT_IN_FUSION and reranker.name in METHODS:
+            own_fusion = True
+            # It drops candidates on purpose: lists of weight 0, equal texts, or those beyond its k.
+            keeps_all = stage.keep is None and not {"weights", "identity", "dialect"} & reranker.options.keys()
     try:
         # Our own stages without I/O never wait, so they need no task that could be abandoned.
         if own_fusion or type(stage) in (Gate, Shape):
             done = await stage(limited)
         else:
             done = await run_until(pool.deadline, stage(limited))
-        # Fusion may drop candidates on purpose: lists of weight 0, equal texts.
-        complete = own_fusion and len(done.hits) == len(
-            set().union(*[map(attrgetter("id"), hits) for hits in pool.lists.values()])
-        )
-        if not complete and type(stage) not in (Gate, Rerank, Shape):
+        if not keeps_all and type(stage) not in (Gate, Rerank, Shape):
             done = validate_stage_output(pool, done, kind=kind, name=name)
     except DeadlinePassed:
         done = (await _fallback_order(pool)).degrade(f"{name}: no answer in time")

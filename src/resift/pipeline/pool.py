@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypedDict, Unpack, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from resift._internal.arrays import Vector
 from resift.deadline import Deadline
@@ -14,15 +14,6 @@ from resift.ranking.blend import Neighbors
 from resift.ranking.context import Passage, PassageReader
 from resift.types import Hit, Ranking, StageKind, StageRecord, Trace, Where, make_record
 from resift.types.hit import same_text
-
-
-class PoolChanges(TypedDict, total=False):
-    """Fields that a stage may change together with the order."""
-
-    tier: str | None
-    unscored: tuple[str, ...]
-    reasons: tuple[str, ...]
-    notes: Mapping[str, object]
 
 
 # Frozen: a stage that was abandoned at its deadline may still run, and must not change later results.
@@ -75,9 +66,7 @@ class Pool:
         """Return a copy with this reason for a degraded result."""
         return self if reason in self.reasons else replace(self, reasons=(*self.reasons, reason))
 
-    def reorder(
-        self, hits: Sequence[Hit], *records: StageRecord, cut: Sequence[Hit] = (), **changes: Unpack[PoolChanges]
-    ) -> Pool:
+    def reorder(self, hits: Sequence[Hit], *records: StageRecord, cut: Sequence[Hit] = ()) -> Pool:
         """Return a copy with these hits in this order, more dropped hits, and more records."""
         dropped = self.cut
         if dropped:
@@ -85,7 +74,7 @@ class Pool:
             returned = {(hit.id, hit.source) for hit in hits}
             dropped = tuple([hit for hit in dropped if (hit.id, hit.source) not in returned])
         trace = Trace((*self.trace, *records)) if records else self.trace
-        return replace(self, hits=tuple(hits), cut=(*dropped, *cut), trace=trace, **changes)
+        return replace(self, hits=tuple(hits), cut=(*dropped, *cut), trace=trace)
 
     def with_records(self, *records: StageRecord) -> Pool:
         """Return a copy whose trace has these records at the end."""

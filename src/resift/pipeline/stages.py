@@ -167,14 +167,10 @@ class Gate:
 _SCALES = {"vector": "cosine", "doc": "bm25", "hybrid": "fused"}
 
 
-def is_breaker_closed(scorer: Scorer | None) -> Callable[[], bool]:
-    """Return a function that tells whether the breaker of a scorer is CLOSED; True without a breaker."""
-
-    def is_closed() -> bool:
-        breaker = scorer_breaker(scorer)
-        return breaker is None or breaker.state is State.CLOSED
-
-    return is_closed
+def is_breaker_closed(scorer: Scorer | None) -> bool:
+    """Whether the breaker of a scorer is CLOSED; True without a breaker."""
+    breaker = scorer_breaker(scorer)
+    return breaker is None or breaker.state is State.CLOSED
 
 
 Depth = Callable[[Pool], int]
@@ -249,7 +245,7 @@ class Rerank:
         )
         # Only within k: deeper hits are not part of the answer.
         unscored = (*result.unscored, *[hit.id for hit in pool.hits[len(top) : pool.k]])
-        done = pool.reorder(result.hits, result.record, tier=result.provider, unscored=unscored)
+        done = replace(pool.reorder(result.hits, result.record), tier=result.provider, unscored=unscored)
         return done.degrade(result.reason or self.name) if result.degraded else done
 
 

@@ -83,7 +83,10 @@ class TwoStage:
         self, query: str | list[str], limit: int = 3, factor: int = TEN, **kwargs: object
     ) -> list[Row] | list[list[Row]]:
         """Return the same as a call, async. A `factor` replaces that of the fetch policy."""
-        queries = _queries(query)
+        listed = [query] if isinstance(query, str) else query
+        if not isinstance(listed, (list, tuple)) or not all(isinstance(each, str) for each in listed):
+            raise InputError(f"The query is a {type(query).__name__}; pass a string or a list of strings.")
+        queries = list(listed)
         check_k(limit, name="limit")
         policy = self.fetch if factor is TEN else replace(self.fetch, factor=factor)
         if limit == 0 or not queries:
@@ -107,7 +110,19 @@ class TwoStage:
         if not rows:
             return []
         texts = [self._text(row, i) for i, row in enumerate(rows)]
-        scores = await self._scores(query, rows, texts)
+        pairs: Iterable[tuple[int, float | None]]
+        if isinstance(self.similarity, Scorer):
+            # By position: rows of other systems may have no id, or the same id twice.
+            hits = [
+                Hit(str(i), text, metadata=nested if isinstance(nested := row.get("metadata"), Mapping) else {})
+                for i, (row, text) in enumerate(zip(rows, texts, strict=True))
+            ]
+            result = await self.similarity.score(query, hits, deadline=Deadline.never())
+            pairs = enumerate(result.values)
+        else:
+            answer = await asyncio.to_thread(self.similarity, query, texts)
+            pairs = await answer if inspect.isawaitable(answer) else answer
+        scores = _scores_by_row(pairs, len(rows))
         # Stable: unscored rows and equal scores keep their order.
         order = sorted(range(len(rows)), key=lambda i: math.inf if (score := scores[i]) is None else -score)
         return [{**rows[i], "score": scores[i]} for i in order]
@@ -121,18 +136,6 @@ class TwoStage:
             )
         return next((text for text in texts if text.strip()), texts[0])
 
-    async def _scores(self, query: str, rows: list[Row], texts: list[str]) -> list[float | None]:
-        if isinstance(self.similarity, Scorer):
-            # By position: rows of other systems may have no id, or the same id twice.
-            hits = [
-                Hit(str(i), text, metadata=nested if isinstance(nested := row.get("metadata"), Mapping) else {})
-                for i, (row, text) in enumerate(zip(rows, texts, strict=True))
-            ]
-            result = await self.similarity.score(query, hits, deadline=Deadline.never())
-            return _scores_by_row(enumerate(result.values), len(rows))
-        pairs = await asyncio.to_thread(self.similarity, query, texts)
-        return _scores_by_row(await pairs if inspect.isawaitable(pairs) else pairs, len(rows))
-
 
 async def _call_search(
     search: Callable[..., object], query: str, wanted: int, kwargs: Mapping[str, object]
@@ -144,13 +147,6 @@ async def _call_search(
     name = "k" if "k" in inspect.signature(search).parameters else "limit"
     answer: JsonValue = await asyncio.to_thread(search, query, **{name: wanted}, **kwargs)
     return list(await answer if inspect.isawaitable(answer) else answer)
-
-
-def _queries(query: object) -> list[str]:
-    queries = [query] if isinstance(query, str) else query
-    if not isinstance(queries, (list, tuple)) or not all(isinstance(each, str) for each in queries):
-        raise InputError(f"The query is a {type(query).__name__}; pass a string or a list of strings.")
-    return list(queries)
 
 
 def _to_dict(row: object, i: int) -> Row:

@@ -10,9 +10,8 @@ from typing import Literal
 from resift._internal.arrays import Array, np
 from resift.events import Event, Sink, emit
 from resift.ranking import order_model
-from resift.ranking.evidence import Evidence, RerankScores, evidence
+from resift.ranking.evidence import Evidence, RerankScores, evidence, mean_and_deviation, z_scores
 from resift.ranking.order_model import OrderModel, scorer_facts
-from resift.ranking.scaling import mean_and_deviation, z_scores
 from resift.types import Hit, ScoreScale, StageKind, StageRecord, Trace, get_trace, make_record, with_scores
 from resift.types.trace import LazyParts
 from resift.validation import accept_aliases, check_options, option
@@ -167,85 +166,72 @@ def blend(
     the name was `near` in 0.2. `model` replaces the fitted model of the default order.
     """
     rules = policy or Blend()
-    known = known_evidence
-    if known is None:
-        known = evidence(get_trace(hits) if trace is None else trace, [hit.id for hit in hits])
+    ids = [hit.id for hit in hits]
+    known = known_evidence or evidence(get_trace(hits) if trace is None else trace, ids)
     # The last rerank stage with a score decides about languages and the name in the note.
     last = next((s for s in reversed(known.rerank_scores) if any(v is not None for v in s.scores)), None)
     in_lists = any(known.fused.ranks) or any(any(column.ranks) for column in known.lists().values())
     if last is None or not in_lists:
         record = make_record(StageKind.GUARD, STAGE, hits, note="nothing to blend")
         return shape_result(STAGE, hits, hits, record=record, sink=sink)
+    first_stage = known.first_stage_values()
     demotion, note, weights = 0.0, "", {}
     weight = rules.weight
     if weight is None:
         chosen = model or order_model.default_model()
         if rules.reranker_shift:
             chosen = chosen.shifted(reranker=rules.reranker_shift)
-        pairs = zip(last.scores, known.first_stage_values(), strict=True)
-        scores, values = zip(*[(score, value) for score, value in pairs if score is not None], strict=True)
-        facts = {**known.facts, **scorer_facts(to_logits(scores, last.score_scale), values)}
+        pairs = [(score, value) for score, value in zip(last.scores, first_stage, strict=True) if score is not None]
+        scores, values = zip(*pairs, strict=True)
+        facts = {**known.fusion.evidence, **scorer_facts(to_logits(scores, last.score_scale), values)}
         weight, reason = chosen.reranker_weight(facts, last.languages)
         demotion = chosen.demotion(facts)
         weights = {"first stage": 1 - weight, last.provider: weight}
         note = f"{last.provider} weight {weight:.2g}{reason and f': {reason}'}"
-    # One side alone keeps its own scores and ties, which a sum with 0 would not.
-    parts: Mapping[str, Mapping[str, float]] = {}
-    unscored: Sequence[str] = ()
     if weight in (0, 1):
+        # One side alone keeps its own scores and ties, which a sum with 0 would not.
         kept = _one_side(hits, known, reranker=weight == 1)
-    else:
-        kept, parts, unscored = _blend_scores(
-            hits,
-            known,
-            rules,
-            weight,
-            neighbors=neighbors or near or {} if known.uses_vectors() else {},
-            demotion=demotion,
+        record = StageRecord(
+            kind=StageKind.GUARD,
+            name=STAGE,
+            ids=tuple([hit.id for hit in kept]),
+            scores=tuple([hit.score for hit in kept]),
+            weights=weights,
+            note=note,
         )
-    record = StageRecord(
-        kind=StageKind.GUARD,
-        name=STAGE,
-        ids=tuple([hit.id for hit in kept]),
-        scores=tuple([hit.score for hit in kept]),
-        parts=parts,
-        notes=dict.fromkeys(unscored, "not reranked"),
-        weights=weights,
-        note=note,
-    )
-    return shape_result(STAGE, hits, kept, record=record, sink=sink)
-
-
-def _blend_scores(
-    hits: Sequence[Hit], known: Evidence, rules: Blend, weight: float, *, neighbors: Neighbors, demotion: float
-) -> tuple[list[Hit], LazyParts, list[str]]:
-    """Order by the blended scores; return the hits, the terms of the scores, and the ids without a rerank score."""
-    ids = [hit.id for hit in hits]
-    first_weight = 1 - weight
+        return shape_result(STAGE, hits, kept, record=record, sink=sink)
     providers, boosts = reranker_boosts(known.rerank_scores, rules, size=len(hits))
-    first = [first_weight * value for value in known.first_stage_values()]
-    totals = [value + weight * boost for value, boost in zip(first, boosts, strict=True)]
+    totals = [(1 - weight) * value + weight * boost for value, boost in zip(first_stage, boosts, strict=True)]
     moves: list[float] = []
-    if neighbors and rules.neighbors:
-        moves = [rules.neighbors * m for m in neighbor_boosts(ids, totals, neighbors, demotion=demotion)]
+    near = neighbors or near
+    if near and rules.neighbors and known.uses_vectors():
+        moves = [rules.neighbors * move for move in neighbor_boosts(ids, totals, near, demotion=demotion)]
         totals = [value + move for value, move in zip(totals, moves, strict=True)]
     # By total, then id, then position. Two sorts, because one of tuples takes three times as long.
     order = sorted(range(len(hits)), key=ids.__getitem__)
     order.sort(key=totals.__getitem__, reverse=True)
-    kept = with_scores([hits[i] for i in order], [totals[i] for i in order])
-    unscored = [id for id, provider in zip(ids, providers, strict=True) if provider is None]
 
     def parts() -> dict[str, dict[str, float]]:
-        fused = known.first_stage_parts() or {"first stage": dict(zip(ids, known.first_stage_values(), strict=True))}
-        columns = {name: {id: first_weight * value for id, value in column.items()} for name, column in fused.items()}
+        fused = known.first_stage_parts() or {"first stage": dict(zip(ids, first_stage, strict=True))}
+        columns = {name: {id: (1 - weight) * value for id, value in column.items()} for name, column in fused.items()}
         for name in dict.fromkeys(provider for provider in providers if provider is not None):
-            scored = [(i, id) for i, id in enumerate(ids) if providers[i] == name]
-            columns[name] = {id: weight * boosts[i] for i, id in scored}
+            columns[name] = {id: weight * boosts[i] for i, id in enumerate(ids) if providers[i] == name}
         if any(moves):
             columns["neighbors"] = {id: move for id, move in zip(ids, moves, strict=True) if move}
         return columns
 
-    return kept, LazyParts(parts), unscored
+    record = StageRecord(
+        kind=StageKind.GUARD,
+        name=STAGE,
+        ids=tuple([ids[i] for i in order]),
+        scores=tuple([totals[i] for i in order]),
+        parts=LazyParts(parts),
+        notes={id: "not reranked" for id, provider in zip(ids, providers, strict=True) if provider is None},
+        weights=weights,
+        note=note,
+    )
+    kept = with_scores([hits[i] for i in order], record.scores)
+    return shape_result(STAGE, hits, kept, record=record, sink=sink)
 
 
 def _one_side(hits: Sequence[Hit], known: Evidence, *, reranker: bool) -> list[Hit]:
@@ -261,7 +247,7 @@ def _one_side(hits: Sequence[Hit], known: Evidence, *, reranker: bool) -> list[H
                 if score is not None:
                     keys[j], scores[j] = (-float(i), -score), score
     else:
-        lists = known.lists().values()
+        lists = known.lists().values() if None in known.fused.ranks else ()
         for j, (rank, score) in enumerate(zip(*known.fused, strict=True)):
             places = [(rank, score)] if rank is not None else [(c.ranks[j], c.scores[j]) for c in lists]
             ranked = [(place, value) for place, value in places if place is not None]

@@ -99,7 +99,11 @@ def boost(
         ids=tuple([hit.id for hit in kept]),
         scores=tuple([hit.score for hit in kept]),
         parts=parts,
-        notes={id: note for i, id in enumerate(ids) if (note := _describe(i, columns))},
+        notes={
+            id: ", ".join(f"{term:+.3g} for {name}" for name, term in zip(columns, terms, strict=True) if term)
+            for id, *terms in zip(ids, *columns.values(), strict=True)
+            if any(terms)
+        },
     )
     return shape_result("boost", hits, kept, record=record, sink=sink)
 
@@ -179,7 +183,3 @@ def _read_number(value: object) -> float | None:
     except ValueError:
         return None
     return max(0.0, number) if math.isfinite(number) else None
-
-
-def _describe(i: int, columns: Mapping[str, list[float]]) -> str:
-    return ", ".join(f"{column[i]:+.3g} for {name}" for name, column in columns.items() if column[i])

@@ -198,16 +198,11 @@ def load_calibrator(path: str | Path) -> Platt | Temperature | Isotonic:
         raise DataFormatError(f"not a calibrator: {exc}", file=str(path)) from exc
 
 
+@functools.cache
 def shipped_calibrator(digest: str) -> Platt | Temperature | Isotonic | None:
     """Return the calibrator of the model whose file has this sha256, if one ships with the package."""
-    entry = _shipped_entries().get(digest)
+    entry = json.loads(CALIBRATIONS_FILE.read_text(encoding="utf-8")).get(digest)
     return None if entry is None else calibrator_from(entry["calibrator"])
-
-
-@functools.cache
-def _shipped_entries() -> dict[str, dict[str, dict[str, object]]]:
-    entries: dict[str, dict[str, dict[str, object]]] = json.loads(CALIBRATIONS_FILE.read_text(encoding="utf-8"))
-    return entries
 
 
 def calibrate(

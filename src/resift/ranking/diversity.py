@@ -121,21 +121,18 @@ def fold(hits: Sequence[Hit], *, threshold: float = 1.0, sink: Sink | None = Non
     for i, leader in enumerate(leaders):
         groups.setdefault(leader, []).append(i)
     notes: dict[str, str] = {}
-    for leader, members in groups.items():
-        if len(members) > 1:
-            notes[hits[leader].id] = f"represents {len(members) - 1} more with the same text"
-            notes |= {hits[i].id: f"same text as {hits[leader].id!r}" for i in members[1:]}
-    kept = [_with_folded(hits, members) for members in groups.values()]
+    kept: list[Hit] = []
+    for first, *others in groups.values():
+        hit = hits[first]
+        if others:
+            notes[hit.id] = f"represents {len(others)} more with the same text"
+            notes |= {hits[i].id: f"same text as {hit.id!r}" for i in others}
+            same = [hits[i] for i in others]
+            folded = [{"id": other.id, "source": other.source, "metadata": dict(other.metadata)} for other in same]
+            hit = hit.with_metadata(folded=[*hit.metadata.get("folded", ()), *folded])
+        kept.append(hit)
     cut = [hit for i, hit in enumerate(hits) if leaders[i] != i]
     return shape_result("fold", hits, kept, cut, hit_notes=notes, sink=sink)
-
-
-def _with_folded(hits: Sequence[Hit], members: list[int]) -> Hit:
-    leader = hits[members[0]]
-    if len(members) == 1:
-        return leader
-    others = [{"id": hits[i].id, "source": hits[i].source, "metadata": dict(hits[i].metadata)} for i in members[1:]]
-    return leader.with_metadata(folded=[*leader.metadata.get("folded", ()), *others])
 
 
 def _first_equal(hits: Sequence[Hit]) -> list[int]:

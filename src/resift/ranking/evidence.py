@@ -1,18 +1,78 @@
-"""Evidence about hits in a trace, as columns parallel to the hits: ranks in lists, fused and rerank scores.
-
-Stages are found by kind, so display names do not matter.
-"""
+"""Scores on a common scale, and the evidence about hits in a trace: ranks in lists, fused and rerank scores."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from resift.ranking.scaling import list_z_scores
 from resift.types import Languages, ScoreScale, StageKind, StageRecord, Trace
+
+
+def min_max(scores: Sequence[float]) -> list[float]:
+    """Map to [0, 1]; equal scores are all 1.0, because each is the best of its list."""
+    if not scores:
+        return []
+    low, high = min(scores), max(scores)
+    if high == low:
+        return [1.0] * len(scores)
+    # Halved first: the difference of two huge scores would overflow.
+    span = high / 2 - low / 2
+    return [(score / 2 - low / 2) / span for score in scores]
+
+
+def z_scores(values: Sequence[float]) -> list[float]:
+    """Return the distances from the mean in (population) standard deviations; equal values are all 0."""
+    if not values:
+        return []
+    # Scaled first, so that squares of huge scores stay finite.
+    low, high = min(values), max(values)
+    size = max(-low, high) or 1.0
+    scaled = [value / size for value in values]
+    mean = math.fsum(scaled) / len(scaled)
+    centered = [value - mean for value in scaled]
+    deviation = math.sqrt(math.fsum([value * value for value in centered]) / len(centered))
+    if deviation < 1e-12:  # rounding noise, not a difference
+        return [0.0] * len(values)
+    return [value / deviation for value in centered]
+
+
+def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
+    """Return mean and (population) standard deviation of at least one value."""
+    low, high = min(values), max(values)
+    size = max(-low, high) or 1.0  # as above: squares stay finite
+    scaled = [value / size for value in values]
+    mean = math.fsum(scaled) / len(scaled)
+    deviation = math.sqrt(math.fsum([(value - mean) ** 2 for value in scaled]) / len(scaled))
+    return size * mean, size * deviation
+
+
+def list_z_scores(ranks: Sequence[int | None], scores: Sequence[float | None], *, ended: bool) -> list[float]:
+    """Return the z-scores of one store's list over a pool. A None rank is a hit that is not in the list.
+
+    Ranks replace scores that are all equal or partly unknown. A hit that is not in the list counts like its
+    last one, or as 0 if the list `ended`, which means that the store had no further match.
+    """
+    present = len(ranks) - ranks.count(None)
+    known = [score for score in scores if score is not None]
+    if not present:
+        return [0.0] * len(ranks)
+    if len(known) < present or min(known) == max(known):
+        last = -math.log(max([rank for rank in ranks if rank is not None]) + 1)
+        return z_scores([last if rank is None else -math.log(max(1, rank)) for rank in ranks])
+    last = min(known)
+    if ended and last > 0:
+        last = 0.0
+    return z_scores([last if score is None else score for score in scores])
+
+
+def correlation(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return Pearson's correlation of two columns; 0 for fewer than four values, or equal ones."""
+    if len(first) < 4:
+        return 0.0
+    return math.fsum([a * b for a, b in zip(z_scores(first), z_scores(second), strict=True)]) / len(first)
 
 
 class Column(NamedTuple):
@@ -42,29 +102,27 @@ _MODE_NAMES = {"lexical": "keyword search", "dense": "vector search"}
 class Evidence:
     """Ranks in the lists of the stores and in the fused list, and the scores of every rerank stage.
 
-    `weighted` means that the fused scores combine the lists on one scale; `facts` are the facts that set the
-    weights, and `fused_parts` the terms of the fused scores per list. `firsts` counts per id the stores
-    whose list it leads.
+    `fusion` is the record of the fused list; only weighted fusion has weights and facts. `merged` has the ids
+    that the lists know a hit by which was merged into another.
     """
 
     ids: Sequence[str]
+    fusion: StageRecord
     fused: Column
-    rerank_scores: tuple[RerankScores, ...] = ()
-    retrieved: tuple[StageRecord, ...] = ()
-    merged: Mapping[str, str] = field(default_factory=dict)
-    weighted: bool = False
-    facts: Mapping[str, float] = field(default_factory=dict)
-    firsts: Mapping[str, int] = field(default_factory=dict)
-    fused_parts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    weights: Mapping[str, float] = field(default_factory=dict)
+    retrieved: Sequence[StageRecord]
+    rerank_scores: Sequence[RerankScores]
+    merged: Mapping[str, str]
 
     def lists(self) -> dict[str, Column]:
         """Return a column per store: the better rank of a hit where a store has several lists."""
         columns: dict[str, Column] = {}
         for record in self.retrieved:
             column = _column(record, self.ids, self.merged)
-            other = columns.get(record.source)
-            columns[record.source] = column if other is None else _better_ranks(other, column)
+            if record.source in columns:
+                pairs = zip(zip(*columns[record.source], strict=True), zip(*column, strict=True), strict=True)
+                better = [min(pair, key=lambda place: place[0] or math.inf) for pair in pairs]
+                column = Column([rank for rank, _ in better], [score for _, score in better])
+            columns[record.source] = column
         return columns
 
     def first_stage_values(self) -> list[float]:
@@ -74,7 +132,7 @@ class Evidence:
         of its list, or as 0 if the list is shorter than the longest one: the store had no more matches.
         Without lists the fused scores are used. After weighted fusion they are the values.
         """
-        if self.weighted:
+        if self.fusion.weights:
             return [score or 0.0 for score in self.fused.scores]
         lists = self.lists()
         depths = {store: max((rank or 0 for rank in column.ranks), default=0) for store, column in lists.items()}
@@ -82,30 +140,24 @@ class Evidence:
         if not lengths:
             return list_z_scores(*self.fused, ended=False)
         longest = max(lengths.values())
-        columns = [list_z_scores(*lists[store], ended=length < longest) for store, length in sorted(lengths.items())]
-        if len(columns) == 2:  # the usual case, and the order of two terms does not change their sum
-            return [(a + b) / 2 for a, b in zip(*columns, strict=True)]
+        columns = [list_z_scores(*lists[store], ended=length < longest) for store, length in lengths.items()]
         # fsum, because plain addition would make the order of stores matter in the last digit.
         return [math.fsum(row) / len(columns) for row in zip(*columns, strict=True)]
 
     def first_stage_parts(self) -> dict[str, dict[str, float]]:
         """Return the terms of weighted fusion by retrieval mode, or by list for other modes."""
-        if not self.weighted:
-            return {}
         modes = {record.source: record.retrieval_mode for record in self.retrieved}
         parts: dict[str, dict[str, float]] = {}
-        for label, column in self.fused_parts.items():
+        for label, column in self.fusion.parts.items() if self.fusion.weights else ():
             name = _MODE_NAMES.get(modes.get(label, ""), label)
-            terms = {id: column[id] for id in self.ids if id in column}
-            if name in parts:
-                terms = parts[name] | {id: parts[name].get(id, 0.0) + value for id, value in terms.items()}
-            parts[name] = terms
+            terms = parts.setdefault(name, {})
+            terms |= {id: terms.get(id, 0.0) + column[id] for id in self.ids if id in column}
         return parts
 
     def uses_vectors(self) -> bool:
         """Whether vector search counts; without it, similar vectors say nothing about the hits either."""
         dense = {record.source for record in self.retrieved if record.retrieval_mode == "dense"}
-        weights = [weight for label, weight in self.weights.items() if label in dense]
+        weights = [weight for label, weight in self.fusion.weights.items() if label in dense]
         return not weights or max(weights) > MIN_USED_WEIGHT
 
     def last_scores(self) -> list[tuple[str, float] | None]:
@@ -119,52 +171,41 @@ class Evidence:
 
     def strong_hits(self, *, firsts: int, margin: float, opinions: int) -> dict[str, str]:
         """Return the ids of strong first-stage hits by the options of `Guard`, each with the reason."""
-        leads = {id for id, lists in self.firsts.items() if lists >= firsts}
-        leader = None
+        lists = [(record.source, record.ids[0]) for record in self.retrieved if record.ids]
+        leads = Counter([id for _, id in {(source, self.merged.get(id, id)) for source, id in lists}])
+        reasons = {id: f"first in {count} lists" for id, count in leads.items() if count >= firsts}
         scores = sorted([score for score in self.fused.scores if score is not None])
         if len(scores) > 2:  # the lead of one over another is the whole range
             second, best = scores[-2:]
             if best > second and best - second >= margin * (best - scores[0]):
-                leader = self.fused.scores.index(best)
+                leader = self.ids[self.fused.scores.index(best)]
+                reasons.setdefault(leader, "first of the fused by a wide margin")
         strong: dict[str, str] = {}
-        for i in [i for i, id in enumerate(self.ids) if id in leads or i == leader]:
-            if len({stage.provider for stage in self.rerank_scores if stage.scores[i] is not None}) <= opinions:
-                id = self.ids[i]
-                in_lists = f"first in {self.firsts[id]} lists"
-                strong[id] = in_lists if id in leads else "first of the fused by a wide margin"
+        for i, id in enumerate(self.ids) if reasons else ():
+            if id in reasons:
+                scorers = {stage.provider for stage in self.rerank_scores if stage.scores[i] is not None}
+                if len(scorers) <= opinions:
+                    strong[id] = reasons[id]
         return strong
 
 
 def evidence(trace: Trace, ids: Sequence[str]) -> Evidence:
     """Read the evidence for these ids: the best rank per store, the last fused list, every rerank score."""
+    fusion = StageRecord(kind=StageKind.FUSE, name="", ids=())  # of a trace without one
     retrieved: list[StageRecord] = []
     reranked: list[RerankScores] = []
-    fused: StageRecord | None = None
-    merged: dict[str, str] = {}  # the lists know a hit that was merged into another by its old id
+    merged: dict[str, str] = {}
     for record in trace:
         merged.update(record.merged)
         if record.kind is StageKind.RETRIEVE:
             retrieved.append(record)
         elif record.kind is StageKind.FUSE:
-            fused = record
+            fusion = record
         elif record.kind is StageKind.RERANK:
             _, scores = _column(record, ids, {})
             scale, languages = record.score_scale or "unknown", record.languages or "any"
             reranked.append(RerankScores(record.source or record.name, scores, scale, languages))
-    leaders = {(record.source, merged.get(record.ids[0], record.ids[0])) for record in retrieved if record.ids}
-    absent = (None,) * len(ids)
-    return Evidence(
-        ids,
-        Column(absent, absent) if fused is None else _column(fused, ids, {}),
-        tuple(reranked),
-        tuple(retrieved),
-        merged,
-        weighted=fused is not None and bool(fused.weights),
-        facts={} if fused is None else fused.evidence,
-        firsts=Counter(id for _, id in leaders),
-        fused_parts={} if fused is None else fused.parts,
-        weights={} if fused is None else fused.weights,
-    )
+    return Evidence(ids, fusion, _column(fusion, ids, {}), retrieved, reranked, merged)
 
 
 def _column(record: StageRecord, ids: Sequence[str], merged: Mapping[str, str]) -> Column:
@@ -175,11 +216,3 @@ def _column(record: StageRecord, ids: Sequence[str], merged: Mapping[str, str]) 
     ranks = list(map(dict(zip(reversed(known), range(len(known), 0, -1), strict=True)).get, ids))
     scores = record.scores
     return Column(ranks, [scores[rank - 1] if rank and scores else None for rank in ranks])
-
-
-def _better_ranks(first: Column, second: Column) -> Column:
-    pairs = [
-        (rank, score) if other_rank is None or (rank is not None and rank <= other_rank) else (other_rank, other_score)
-        for rank, score, other_rank, other_score in zip(*first, *second, strict=True)
-    ]
-    return Column([rank for rank, _ in pairs], [score for _, score in pairs])

@@ -15,16 +15,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
+from typing import NamedTuple
 
 from resift.errors import InputError
-from resift.ranking.scaling import correlation, mean_and_deviation
+from resift.ranking.evidence import correlation, mean_and_deviation
 from resift.text.languages import detect, script_shares, scripts_of_languages
 from resift.types import Languages
 
 CODE_DENSITY, MEAN_WORD_LENGTH, OTHER_LANGUAGE = "code_density", "mean_word_length", "other_language"
 LIST_AGREEMENT, CODE_AGREEMENT = "list_agreement", "code_agreement"
-SCORER_AGREEMENT = "scorer_agreement"
-"""Facts that set the weights; they are in `StageRecord.evidence`."""
+SCORER_AGREEMENT, SCORER_FIT = "scorer_agreement", "scorer_fit"
+"""Facts that set the weights; those about texts and lists are in `StageRecord.evidence`."""
 
 SCRIPT = "script "
 """Prefix of the facts with the share of letters in a script, such as "script cyrillic"."""
@@ -73,8 +74,7 @@ _MIN_ENGLISH_WORDS = 4  # different ones: `a`, `i` and `in` are also Italian wor
 _LETTERS = bytes(ord(chr(i).lower()) if chr(i).isalpha() else 0x20 for i in range(128)).ljust(256)
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
+class Term(NamedTuple):
     """One term of a weight: coefficient × (value − center) / scale, with the value limited to a range."""
 
     fact: str
@@ -83,13 +83,6 @@ class Term:
     scale: float
     low: float
     high: float
-
-    def value(self, facts: Mapping[str, float]) -> float:
-        """Return the contribution to the weight; 0 for a fact that is not known."""
-        known = facts.get(self.fact)
-        if known is None or not math.isfinite(known):
-            return 0.0
-        return self.coefficient * (min(self.high, max(self.low, known)) - self.center) / self.scale
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,16 +94,16 @@ class Weight:
 
     def __call__(self, facts: Mapping[str, float], shift: float = 0.0) -> float:
         """Return the weight for these facts."""
-        total = math.fsum([self.base, shift, *(term.value(facts) for term in self.terms)])
+        total = math.fsum([self.base, shift, *[value for _, value in self.contributions(facts)]])
         return min(1.0, max(0.0, total))
 
-    def main_reason(self, facts: Mapping[str, float]) -> str:
-        """Return the fact that moves the weight most, in words; empty if none moves it much."""
-        values = [(abs(value := term.value(facts)), term.fact, value) for term in self.terms]
-        size, fact, value = max(values, default=(0.0, "", 0.0))
-        if size < MIN_REASON:
-            return ""
-        return f"{'more' if value > 0 else 'less'} because of {_FACT_NAMES[fact]} {facts[fact]:.2g}"
+    def contributions(self, facts: Mapping[str, float]) -> list[tuple[str, float]]:
+        """Return the value of each term with a known fact."""
+        return [
+            (fact, coefficient * (min(high, max(low, facts[fact])) - center) / scale)
+            for fact, coefficient, center, scale, low, high in self.terms
+            if math.isfinite(facts.get(fact, math.nan))
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +160,16 @@ class OrderModel:
             return 0.0, "it does not know this script"
         other = facts.get(OTHER_LANGUAGE, 0.0) if languages == ("en",) else 0.0
         known = {**facts, OTHER_LANGUAGE: other}
-        weight, reason = fit * self.reranker(known, self.reranker_shift), self.reranker.main_reason(known)
-        if scorer_fit(facts) < 1:
+        weight = fit * self.reranker(known, self.reranker_shift)
+        values = [(abs(value), fact, value) for fact, value in self.reranker.contributions(known)]
+        size, fact, value = max(values, default=(0.0, "", 0.0))
+        reason = ""
+        if size >= MIN_REASON:
+            reason = f"{'more' if value > 0 else 'less'} because of {_FACT_NAMES[fact]} {known[fact]:.2g}"
+        scorer_fit = facts.get(SCORER_FIT, 1.0)
+        if scorer_fit < 1:
             reason = f"less because it agrees little with the first stage: {facts[SCORER_AGREEMENT]:.2f}"
-        return weight * scorer_fit(facts), reason
+        return weight * scorer_fit, reason
 
 
 @cache
@@ -209,43 +208,33 @@ def rerank_depth(scores: Sequence[float], *, max_depth: int = MAX_DEPTH) -> int:
     return min(len(scores), max_depth, max(MIN_DEPTH, near))
 
 
-def code_share(density: float) -> float:
-    """Return 0 for texts with the code density of prose, 1 for code, and values between for mixtures."""
-    return min(1.0, max(0.0, (density - MAX_PROSE_DENSITY) / (MIN_CODE_DENSITY - MAX_PROSE_DENSITY)))
-
-
 def list_facts(lexical: Sequence[float], dense: Sequence[float], code_density: float) -> dict[str, float]:
     """Return the agreement of keyword and vector search: the correlation of their z-scores over the pool.
 
     For code it counts again, relative to a usual correlation of 0.1: vectors that do not agree at all do not
-    understand the code.
+    understand the code. Texts between prose and code count in part.
     """
-    agreement = correlation(lexical, dense)
-    share = code_share(code_density)
-    facts = {LIST_AGREEMENT: agreement}
-    return {**facts, CODE_AGREEMENT: share * (agreement - USUAL_AGREEMENT)} if share else facts
+    facts = {LIST_AGREEMENT: correlation(lexical, dense)}
+    code_share = min(1.0, max(0.0, (code_density - MAX_PROSE_DENSITY) / (MIN_CODE_DENSITY - MAX_PROSE_DENSITY)))
+    if code_share:
+        facts[CODE_AGREEMENT] = code_share * (facts[LIST_AGREEMENT] - USUAL_AGREEMENT)
+    return facts
 
 
 def scorer_facts(scores: Sequence[float], first_stage: Sequence[float]) -> dict[str, float]:
-    """Return the rank correlation of a reranker with the first stage on the reranked hits; 6 are needed.
+    """Return the rank correlation of a reranker with the first stage, and how far it counts: from 0 to 1.
 
     Scores without information agree with nothing. Ranks do not depend on the scale of the scores, and a
-    reranker that lifts one hit from the end of the list still agrees about the others.
+    reranker that lifts one hit from the end of the list still agrees about the others. 6 hits are needed.
     """
     if len(scores) < MIN_SCORES:
         return {}
-    return {SCORER_AGREEMENT: correlation(_mean_ranks(scores), _mean_ranks(first_stage))}
-
-
-def _mean_ranks(values: Sequence[float]) -> list[float]:
-    """Return the rank of each value; equal values share the mean of their ranks."""
-    ordered = sorted(values)
-    return [(bisect_left(ordered, value) + bisect_right(ordered, value)) / 2 for value in values]
-
-
-def scorer_fit(facts: Mapping[str, float]) -> float:
-    """Return how far a reranker counts by its agreement with the first stage: from 0 to 1."""
-    return min(1.0, max(0.0, facts.get(SCORER_AGREEMENT, FULL_AGREEMENT) / FULL_AGREEMENT))
+    columns = []
+    for values in (scores, first_stage):
+        ordered = sorted(values)  # equal values share the mean of their ranks
+        columns.append([(bisect_left(ordered, value) + bisect_right(ordered, value)) / 2 for value in values])
+    agreement = correlation(*columns)
+    return {SCORER_AGREEMENT: agreement, SCORER_FIT: min(1.0, max(0.0, agreement / FULL_AGREEMENT))}
 
 
 def text_facts(texts: Sequence[str], query: str = "") -> dict[str, float]:

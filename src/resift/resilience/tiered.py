@@ -202,7 +202,14 @@ class Tiered:
             if isinstance(exc, TimeoutError):
                 spent_s = deadline.clock() - started_s
                 budget.record(len(hits), spent_s, provider=tier.name, finished=False)
-            raise _to_skip(tier, exc) from exc
+            kinds: tuple[tuple[type[Exception], SkipReason], ...] = (
+                (CircuitOpenError, "circuit_breaker"), (DeadlineExceeded, "budget"), (CostLimitExceeded, "cost"),
+            )  # fmt: skip
+            for kind, reason in kinds:
+                if isinstance(exc, kind):
+                    raise _Skip(reason, str(exc)) from exc
+            # The message of an unknown exception may quote a document; its type cannot.
+            raise _Skip("api_error", f"{tier.name} failed: {redact(exc)}", type(exc).__name__) from exc
         spent_s = deadline.clock() - started_s
         budget.record(len(hits), spent_s, provider=tier.name, finished=not scores.partial)
         return scores
@@ -268,17 +275,6 @@ def scorer_breaker(scorer: Scorer | None) -> CircuitBreaker | None:
     """Return the `breaker` attribute of a scorer; most have none."""
     breaker = getattr(scorer, "breaker", None)
     return breaker if isinstance(breaker, CircuitBreaker) else None
-
-
-def _to_skip(tier: Tier, exc: Exception) -> _Skip:
-    if isinstance(exc, CircuitOpenError):
-        return _Skip("circuit_breaker", str(exc))
-    if isinstance(exc, DeadlineExceeded):
-        return _Skip("budget", str(exc))
-    if isinstance(exc, CostLimitExceeded):
-        return _Skip("cost", str(exc))
-    # The message of an unknown exception may quote a document; its type cannot.
-    return _Skip("api_error", f"{tier.name} failed: {redact(exc)}", type(exc).__name__)
 
 
 def _mark_degraded(scores: Scores, skipped: list[str], *, ran: str = "") -> Scores:

@@ -104,7 +104,7 @@ class Hit(_HasOriginal):
     @property
     def original(self) -> Any:
         """The object that this hit was read from, such as a row or a result of a search engine, or None."""
-        return getattr(self, "_original", None)
+        return getattr(self, "_original", None)  # a subclass that was unpickled has none
 
     @property
     def rerank_provider(self) -> str | None:
@@ -155,6 +155,15 @@ def set_original(hit: Hit, original: object) -> Hit:
     """Set the object that a new hit was read from, and return the hit."""
     _set_original(hit, original)
     return hit
+
+
+def _restore(hit: Hit, state: Sequence[Any]) -> None:
+    for set_field, value in zip((_set_id, _set_text, _set_score, _set_source, _set_metadata), state, strict=True):
+        set_field(hit, value)
+    _set_original(hit, None)
+
+
+Hit.__setstate__ = _restore  # type: ignore[attr-defined]  # for pickle and copy
 
 
 def _read_text(hit: Hit) -> str:
@@ -261,21 +270,17 @@ def with_scores(hits: Iterable[Hit], scores: Iterable[float | None], *, provider
         if provider is None:
             return copies
         return [copy if copy.score is None else copy.with_metadata(rerank_provider=provider) for copy in copies]
-    try:
-        originals = [hit._original for hit in hits]
-    except AttributeError:  # a hit that was unpickled has none
-        originals = [hit.original for hit in hits]
-    # Drafts take half of the time of the setters above.
-    drafts = [_Draft() for _ in hits]
-    for draft, hit, score, original in zip(drafts, hits, scores, originals, strict=True):
+    copies = []
+    for hit, score in zip(hits, scores, strict=True):
+        draft = _Draft()  # filling a draft takes half of the time of the setters above
         draft.id = hit.id
         draft.text = hit._text  # type: ignore[attr-defined]
         draft.score = score
         draft.source = hit.source
         draft.metadata = hit._metadata  # type: ignore[attr-defined]
-        draft._original = original
+        draft._original = hit._original
         draft.__class__ = Hit  # type: ignore[assignment]
-    copies = cast("list[Hit]", drafts)
+        copies.append(draft)  # type: ignore[arg-type]
     if provider is not None:
         for copy, hit, score in zip(copies, hits, scores, strict=True):
             if score is not None:  # loaded now: loading it later would replace the metadata

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
+from functools import cached_property
 
 from resift._internal.lazy_exports import warn_renamed
 from resift.errors import InputError
@@ -218,55 +219,41 @@ class Trace(tuple[StageRecord, ...]):
                 if id is None or id not in paths or id in seen:
                     continue
                 seen.add(id)
-                step = record.step(i)
+                step, before = record.step(i), paths[id]
                 if step.cut:
-                    paths[id].append(_with_last_rank(step, paths[id]))
+                    # With the rank that it had before: in the last order, or in the only list that has it.
+                    orders = [each for each in before if each.kind is not StageKind.RETRIEVE]
+                    last = orders[-1] if orders else before[0] if len(before) == 1 else step
+                    paths[id].append(replace(step, rank=last.rank))
                 elif record.kind is not StageKind.CUT:
                     paths[id].append(step)
         return {id: tuple(steps) for id, steps in paths.items()}
 
 
-def _with_last_rank(step: Step, before: Sequence[Step]) -> Step:
-    """Return the step of a dropped hit with the rank that it had before."""
-    last = next((each for each in reversed(before) if each.kind is not StageKind.RETRIEVE), None)
-    # Dropped before any fusion: its rank is the one in the only list that has it.
-    if last is None and len(before) == 1:
-        last = before[0]
-    return step if last is None else replace(step, rank=last.rank)
-
-
-@dataclass(slots=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class LazyParts(Mapping[str, Mapping[str, float]]):
     """Parts of scores that are computed at their first use: few searches are explained."""
 
-    _compute: Callable[[], Mapping[str, Mapping[str, float]]] | None
-    _parts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    _compute: Callable[[], Mapping[str, Mapping[str, float]]]
 
-    def _read(self) -> Mapping[str, Mapping[str, float]]:
-        compute = self._compute
-        if compute is not None:
-            self._parts = compute()
-            self._compute = None  # afterwards, because another thread may read at the same time
-        return self._parts
-
-    def items(self) -> ItemsView[str, Mapping[str, float]]:
-        """Return the columns with their names."""
-        return self._read().items()
+    @cached_property
+    def _parts(self) -> Mapping[str, Mapping[str, float]]:
+        return self._compute()
 
     def __getitem__(self, name: str) -> Mapping[str, float]:
-        return self._read()[name]
+        return self._parts[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._read())
+        return iter(self._parts)
 
     def __len__(self) -> int:
-        return len(self._read())
+        return len(self._parts)
 
     def __repr__(self) -> str:
-        return repr(self._read())
+        return repr(self._parts)
 
     def __reduce__(self) -> tuple[type, tuple[Mapping[str, Mapping[str, float]]]]:
-        return dict, (self._read(),)
+        return dict, (self._parts,)
 
 
 class FusedHits(list[Hit]):

@@ -9,9 +9,9 @@ import pytest
 from resift import Hit
 from resift.errors import InputError, InvalidHitError
 from resift.ranking import fusion
+from resift.ranking.evidence import mean_and_deviation, min_max, z_scores
 from resift.ranking.fusion.lists import content_key
 from resift.ranking.fusion.score_based import normalizer, rank_scale
-from resift.ranking.scaling import mean_and_deviation, min_max, z_scores
 
 # Two lists. words: a 10, b 6, c 2.   meaning: b 0.9, d 0.5.
 WORDS = [Hit("a", "A", 10.0, "words"), Hit("b", "B", 6.0, "words"), Hit("c", "C", 2.0, "words")]

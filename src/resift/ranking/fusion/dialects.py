@@ -12,13 +12,12 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import fsum
-from typing import Literal, Unpack
+from typing import Literal
 
 from resift.errors import InputError, did_you_mean
 from resift.ranking.fusion.lists import (
     TOO_LARGE,
     Identity,
-    ListOptions,
     Rankings,
     Weights,
     check_weights,
@@ -50,17 +49,32 @@ def _node_key(hit: Hit) -> str:
     return f"text:{hit.text}{dict(hit.metadata)}" if hit.text else f"id:{hit.id}"
 
 
+Values = Callable[[Sequence[Hit], float, float, int], list[float]]
+"""What a list adds to each of its hits, from the hits, the weight, the constant and the number of lists."""
+
+
+def _by_rank(part: Callable[[int, float, float, int], float]) -> Values:
+    """Return the values of an engine that computes them from ranks, the first of which is 0."""
+    return lambda hits, weight, k_param, lists: [part(rank, weight, k_param, lists) for rank in range(len(hits))]
+
+
+def _by_score(scale: Scale) -> Values:
+    """Return the values of an engine that scales scores; an unscored hit counts as 0."""
+    return lambda hits, weight, *_: [value * weight for value in scale([hit.score or 0.0 for hit in hits])]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """How an engine computes RRF. `part` takes (rank from 0, weight, k_param, number of lists)."""
+    """How an engine fuses lists."""
 
-    part: Callable[[int, float, float, int], float]
+    values: Values
     k_param: float = 60
     min_k_param: float | None = None  # None: the engine's constant is fixed
     weighting: Weighting = "as given"
     keeps_zero_weights: bool = True
     equal_weight: Callable[[int], float] = lambda lists: 1.0
     add: Callable[[float, float], float] = lambda total, part: total + part
+    takes_best: bool = False  # the best of a hit's values instead of their sum
     finish: Callable[[float, int], float] = lambda total, lists: total
     key: Callable[[Hit], str] = lambda hit: hit.id
     identity: str = "id"
@@ -82,18 +96,18 @@ def _qdrant_part(rank: int, weight: float, k_param: float, lists: int) -> float:
 
 DIALECTS: dict[str, Dialect] = {
     "elasticsearch": Dialect(
-        part=lambda rank, weight, k_param, _: weight / (k_param + rank + 1), min_k_param=1, ties="id"
+        values=_by_rank(lambda rank, weight, k_param, _: weight / (k_param + rank + 1)), min_k_param=1, ties="id"
     ),
     # Ranks start at 0, so 61 is 60 + 1. The total is then divided by the best possible one.
     "haystack": Dialect(
-        part=lambda rank, weight, _, lists: (weight * lists) / (61 + rank),
+        values=_by_rank(lambda rank, weight, _, lists: (weight * lists) / (61 + rank)),
         equal_weight=lambda lists: 1 / lists,
         weighting="normalized",
         finish=lambda total, lists: total / (lists / 61),
         keeps="last",
     ),
     "langchain": Dialect(
-        part=lambda rank, weight, k_param, _: weight / (rank + 1 + k_param),
+        values=_by_rank(lambda rank, weight, k_param, _: weight / (rank + 1 + k_param)),
         min_k_param=0,
         equal_weight=lambda lists: 1 / lists,
         key=_text_key,
@@ -102,7 +116,7 @@ DIALECTS: dict[str, Dialect] = {
     ),
     # It sorts each list by score before it counts ranks, and returns the copy that it saw last.
     "llama-index": Dialect(
-        part=lambda rank, _weight, _k_param, _lists: 1.0 / (rank + 60.0),
+        values=_by_rank(lambda rank, *_: 1.0 / (rank + 60.0)),
         weighting="none",
         key=_node_key,
         identity="text and metadata",
@@ -110,15 +124,15 @@ DIALECTS: dict[str, Dialect] = {
         sorts_lists=True,
     ),
     # The default k is 2, as in its server.
-    "qdrant": Dialect(part=_qdrant_part, k_param=2, min_k_param=1),
+    "qdrant": Dialect(values=_by_rank(_qdrant_part), k_param=2, min_k_param=1),
     "txtai": Dialect(
-        part=lambda rank, weight, *_: (1.0 / (rank + 1)) * weight,
+        values=_by_rank(lambda rank, weight, *_: (1.0 / (rank + 1)) * weight),
         equal_weight=lambda lists: 1 / lists,
         keeps_zero_weights=False,
     ),
     # It adds 32-bit floats: totals can be equal that differ in 64 bits.
     "weaviate": Dialect(
-        part=lambda rank, weight, *_: _single(weight / (60 + rank)),
+        values=_by_rank(lambda rank, weight, *_: _single(weight / (60 + rank))),
         equal_weight=lambda lists: 1 / lists,
         keeps_zero_weights=False,
         add=lambda total, part: _single(total + part),
@@ -126,6 +140,7 @@ DIALECTS: dict[str, Dialect] = {
         ties="score",
     ),
 }
+"""Dialects of RRF."""
 
 _TIE_KEYS: dict[str, Callable[[Hit], tuple[float | str, ...]]] = {
     "id": lambda hit: (hit.id,),
@@ -147,55 +162,85 @@ def dialect_name(name: str) -> str:
 def fuse_as(
     name: str,
     rankings: Rankings,
+    dialects: Mapping[str, Dialect] = DIALECTS,
     *,
+    method: str = "rrf",
     k: int | None = None,
     k_param: float | None = None,
     weights: Weights | None = None,
     sources: Sequence[str] | None = None,
     identity: Identity | None = None,
 ) -> FusedHits:
-    """Compute RRF as the named engine does, for lists in the given or declared order."""
-    name = dialect_name(name)
-    dialect = DIALECTS[name]
-    if k_param is not None:
-        if dialect.min_k_param is None:
-            raise InputError(f"The constant of RRF is fixed in {name}: omit k_param, or the dialect.")
-        if check_number(k_param, "k_param") < dialect.min_k_param:
-            raise InputError(f"k_param is {k_param:g}; {name} takes {dialect.min_k_param:g} or more.")
+    """Fuse as the named engine does, for lists in the given or declared order."""
+    name = dialect_name(name) if dialects is DIALECTS else check_choice(name, dialects, f"dialect of {method}")
+    dialect = dialects[name]
+    constant = dialect.k_param if k_param is None else check_number(k_param, "k_param")
+    if k_param is not None and dialect.min_k_param is None:
+        raise InputError(f"The constant of RRF is fixed in {name}: omit k_param, or the dialect.")
+    if constant < (dialect.min_k_param or 0):
+        raise InputError(f"k_param is {constant:g}; {name} takes {dialect.min_k_param:g} or more.")
+    if weights is not None and dialect.weighting == "none":
+        subject = "RRF" if method == "rrf" else method
+        raise InputError(f"{subject} has no weights in {name}: omit weights, or the dialect.")
+    key = dialect.key
     if dialect.takes_identity and identity is not None:
         key = key_function(identity) or (lambda hit: hit.id)
-    else:
-        key = dialect.key
-    _reject_options(name, "RRF", dialect, weights, None if dialect.takes_identity else identity)
+    elif identity not in (None, dialect.identity):
+        raise InputError(f"Hits are the same by {dialect.identity} in {name}: omit identity, or the dialect.")
     # Lists of weight 0 count here: engines divide by the number of lists that they got.
     names = list_names(rankings)
-    constant = dialect.k_param if k_param is None else k_param
-    factors = _engine_weights(weights, names, dialect.weighting, dialect.equal_weight)
+    count = len(names)
+    factors = [dialect.equal_weight(count)] * count if weights is None and names else check_weights(weights, names)
+    if dialect.weighting == "normalized" and weights is not None:
+        factors = [factor / sum(factors) for factor in factors]  # a plain sum, as in the engines
     lists = declared_order(list(zip(unique_labels(names), rankings, factors, strict=True)), names, sources)
     totals: dict[str, _EngineTotal] = {}
     for label, hits, factor in lists:
         if not factor and not dialect.keeps_zero_weights:
             continue
         ranked = sorted(hits, key=lambda hit: hit.score or 0.0, reverse=True) if dialect.sorts_lists else hits
-        for rank, hit in enumerate(ranked):
+        # Engines count an id that a list repeats each time. Sums are plain: the last bit must be the engine's.
+        for hit, value in zip(ranked, dialect.values(ranked, factor, constant, count), strict=True):
             entry = totals.setdefault(key(hit), _EngineTotal(hit))
-            part = dialect.part(rank, factor, constant, len(names))
-            entry.total = dialect.add(entry.total, part)
-            # Engines count an id that a list repeats at each of its ranks.
-            entry.parts[label] = entry.parts.get(label, 0.0) + part
+            if dialect.takes_best:
+                if not entry.hits or value > entry.total:
+                    entry.hit, entry.total = hit, value
+                entry.parts[label] = max(entry.parts.get(label, value), value)
+            else:
+                entry.total = dialect.add(entry.total, value)
+                entry.parts[label] = entry.parts.get(label, 0.0) + value
+                entry.hit = entry.hit if dialect.keeps == "first" else hit
             entry.hits.append(hit)
-            entry.hit = entry.hits[0 if dialect.keeps == "first" else -1]
     for entry in totals.values():
         # Ties by id must not depend on the order of the lists: exact sums.
         if dialect.ties == "id":
             entry.total = fsum(entry.parts.values())
-        entry.total = dialect.finish(entry.total, len(names))
+        entry.total = dialect.finish(entry.total, count)
+        if not math.isfinite(entry.total):  # an engine would return it, but it is not a valid score here
+            raise InputError(TOO_LARGE)
     order = sorted(totals.values(), key=lambda entry: (-entry.total, *_TIE_KEYS[dialect.ties](entry.hit)))
-    return _to_fused(order, [label for label, *_ in lists], method="rrf", engine=name, k=k)
+    record = StageRecord(
+        kind=StageKind.FUSE,
+        name=method,
+        ids=tuple(entry.hit.id for entry in order),
+        scores=tuple(entry.total for entry in order),
+        parts={
+            label: {entry.hit.id: entry.parts[label] for entry in order if label in entry.parts} for label, *_ in lists
+        },
+        note=f"as {name} computes it",
+        merged={hit.id: entry.hit.id for entry in order for hit in entry.hits if hit.id != entry.hit.id},
+    )
+    return top_hits([entry.hit for entry in order], record, k=k)
 
 
-# Score fusion. Engines count a repeated id each time, keep the hits of lists with weight 0, and treat an
-# unscored hit as 0. Sums are plain on purpose: the last bit must be the engine's.
+@dataclass(slots=True)
+class _EngineTotal:
+    """The total of one key: the hit to return, what each list added, and all hits that were added."""
+
+    hit: Hit
+    parts: dict[str, float] = field(default_factory=dict)
+    hits: list[Hit] = field(default_factory=list)
+    total: float = 0.0
 
 
 def dbsf_qdrant(scores: Sequence[float]) -> list[float]:
@@ -238,119 +283,19 @@ def _limits(scores: Sequence[float], divisor: int) -> tuple[float, float]:
     return mean - 3 * deviation, mean + 3 * deviation
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScoreDialect:
-    """How an engine scales the scores of a list and combines those of one hit."""
+def _llama_index_scores(scale: Scale) -> Dialect:
+    return Dialect(
+        values=_by_score(scale),
+        weighting="normalized",
+        equal_weight=lambda lists: 1.0 / lists,
+        key=_node_key,
+        identity="text and metadata",
+    )
 
-    scale: Scale
-    weighting: Weighting = "none"
-    key: Callable[[Hit], str] = lambda hit: hit.id
-    identity: str = "id"
-    takes_best: bool = False  # the best of a hit's scores instead of their sum
 
-
-DBSF_DIALECTS: dict[str, ScoreDialect] = {
-    "haystack": ScoreDialect(scale=_dbsf_haystack, takes_best=True),
-    "llama-index": ScoreDialect(
-        scale=_dbsf_llama_index, weighting="normalized", key=_node_key, identity="text and metadata"
-    ),
-    "qdrant": ScoreDialect(scale=dbsf_qdrant),
+DBSF_DIALECTS: dict[str, Dialect] = {
+    "haystack": Dialect(values=_by_score(_dbsf_haystack), weighting="none", takes_best=True),
+    "llama-index": _llama_index_scores(_dbsf_llama_index),
+    "qdrant": Dialect(values=_by_score(dbsf_qdrant), weighting="none"),
 }
-RELATIVE_SCORE_DIALECTS: dict[str, ScoreDialect] = {
-    "llama-index": ScoreDialect(
-        scale=_relative_llama_index, weighting="normalized", key=_node_key, identity="text and metadata"
-    )
-}
-
-
-def fuse_scores_as(
-    name: str,
-    rankings: Rankings,
-    dialects: Mapping[str, ScoreDialect],
-    *,
-    method: str,
-    k: int | None = None,
-    **options: Unpack[ListOptions],
-) -> FusedHits:
-    """Fuse scores as the named engine does, for lists in the given or declared order."""
-    dialect = dialects[check_choice(name, dialects, f"dialect of {method}")]
-    _reject_options(name, method, dialect, options.get("weights"), options.get("identity"))
-    names = list_names(rankings)
-    equal = (lambda lists: 1.0 / lists) if dialect.weighting == "normalized" else (lambda lists: 1.0)
-    factors = _engine_weights(options.get("weights"), names, dialect.weighting, equal)
-    lists = declared_order(
-        list(zip(unique_labels(names), rankings, factors, strict=True)), names, options.get("sources")
-    )
-    totals: dict[str, _EngineTotal] = {}
-    for label, hits, factor in lists:
-        for hit, scaled in zip(hits, dialect.scale([hit.score or 0.0 for hit in hits]), strict=True):
-            entry = totals.setdefault(dialect.key(hit), _EngineTotal(hit))
-            value = scaled * factor
-            # The first value replaces the 0: otherwise the best of negative scores would be 0.
-            if not entry.hits:
-                entry.total = value
-            elif not dialect.takes_best:
-                entry.total += value
-            elif value > entry.total:
-                entry.hit, entry.total = hit, value
-            if label not in entry.parts:
-                entry.parts[label] = value
-            elif dialect.takes_best:
-                entry.parts[label] = max(entry.parts[label], value)
-            else:
-                entry.parts[label] += value
-            entry.hits.append(hit)
-    # The sort is stable: equal totals stay in the order in which they were first seen.
-    order = sorted(totals.values(), key=lambda entry: entry.total, reverse=True)
-    return _to_fused(order, [label for label, *_ in lists], method=method, engine=name, k=k)
-
-
-@dataclass(slots=True)
-class _EngineTotal:
-    """The total of one key: the hit to return, what each list added, and all hits that were added."""
-
-    hit: Hit
-    parts: dict[str, float] = field(default_factory=dict)
-    hits: list[Hit] = field(default_factory=list)
-    total: float = 0.0
-
-
-def _reject_options(
-    engine: str, method: str, dialect: Dialect | ScoreDialect, weights: Weights | None, identity: Identity | None
-) -> None:
-    if weights is not None and dialect.weighting == "none":
-        raise InputError(f"{method} has no weights in {engine}: omit weights, or the dialect.")
-    if identity not in (None, dialect.identity):
-        raise InputError(f"Hits are the same by {dialect.identity} in {engine}: omit identity, or the dialect.")
-
-
-def _engine_weights(
-    weights: Weights | None, names: Sequence[str], weighting: Weighting, equal: Callable[[int], float]
-) -> list[float]:
-    """Return one factor per list."""
-    if weights is None or not names:
-        return [equal(len(names))] * len(names) if names else []
-    factors = check_weights(weights, names)
-    # A plain sum, as in the engines.
-    return [factor / sum(factors) for factor in factors] if weighting == "normalized" else factors
-
-
-def _to_fused(
-    order: Sequence[_EngineTotal], labels: Sequence[str], *, method: str, engine: str, k: int | None
-) -> FusedHits:
-    """Return the totals, best first, as hits with the record of what each list added."""
-    # An engine would return infinity, which is not a valid score here.
-    if not all(math.isfinite(entry.total) for entry in order):
-        raise InputError(TOO_LARGE)
-    record = StageRecord(
-        kind=StageKind.FUSE,
-        name=method,
-        ids=tuple(entry.hit.id for entry in order),
-        scores=tuple(entry.total for entry in order),
-        parts={
-            label: {entry.hit.id: entry.parts[label] for entry in order if label in entry.parts} for label in labels
-        },
-        note=f"as {engine} computes it",
-        merged={hit.id: entry.hit.id for entry in order for hit in entry.hits if hit.id != entry.hit.id},
-    )
-    return top_hits([entry.hit for entry in order], record, k=k)
+RELATIVE_SCORE_DIALECTS: dict[str, Dialect] = {"llama-index": _llama_index_scores(_relative_llama_index)}

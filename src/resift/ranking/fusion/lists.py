@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from math import fsum
 from typing import Literal, NamedTuple, TypedDict, TypeVar, cast
 
@@ -78,11 +78,30 @@ def prepare_lists(
     names = list_names(rankings)
     factors = [1.0] * len(names) if weights is None else check_weights(weights, names)
     key_of = None if identity == "id" else key_function(identity)
-    lists = [
-        _ranked_list(name, hits, factor, key_of, mode)
-        for name, hits, factor, mode in zip(names, rankings, factors, retrieval_modes or [""] * len(names), strict=True)
-        if factor > 0
-    ]
+    lists: list[RankedList] = []
+    for name, hits, factor, mode in zip(names, rankings, factors, retrieval_modes or [""] * len(names), strict=True):
+        if not factor:
+            continue
+        try:
+            keys = [hit.id if key_of is None else key_of(hit) for hit in hits]
+        except AttributeError:
+            wrong = next((hit for hit in hits if not isinstance(hit, Hit)), None)
+            if wrong is None:  # the identity function failed
+                raise
+            raise InvalidHitError(f"A ranked list holds a {type(wrong).__name__}; pass Hits.") from None
+        if key_of is not None and not all(isinstance(key, str) for key in keys):
+            raise InputError("The identity function must return a string for every hit.")
+        by_key = dict(zip(keys, hits, strict=True))
+        # A range, without gaps in the ranks: RRF then takes its reciprocals from a cache.
+        ranks: Sequence[int] = range(1, len(hits) + 1)
+        repeats: dict[str, int] = {}
+        if len(by_key) < len(hits):
+            # A repeated hit leaves a gap: users who look at the list see it, too.
+            firsts = dict(zip(reversed(keys), zip(reversed(ranks), reversed(hits), strict=True), strict=True))
+            by_key = {key: firsts[key][1] for key in by_key}
+            ranks = [firsts[key][0] for key in by_key]
+            repeats = {key: count - 1 for key, count in Counter(keys).items() if count > 1}
+        lists.append(RankedList(name, by_key, ranks, factor, repeats, key_of is None, mode))
     return declared_order(lists, [ranked.name for ranked in lists], sources) if sources else lists
 
 
@@ -166,36 +185,6 @@ def check_weights(weights: Weights | None, names: Sequence[str]) -> list[float]:
     return factors
 
 
-def _ranked_list(
-    name: str, hits: Sequence[Hit], weight: float, key_of: Callable[[Hit], str] | None, mode: str
-) -> RankedList:
-    try:
-        by_key = {hit.id: hit for hit in hits}
-    except AttributeError:
-        wrong = next(hit for hit in hits if not isinstance(hit, Hit))
-        raise InvalidHitError(f"A ranked list holds a {type(wrong).__name__}; pass Hits.") from None
-    keys: Iterable[str] = by_key
-    if key_of is not None or len(by_key) < len(hits):
-        keys = [hit.id if key_of is None else key_of(hit) for hit in hits]
-        if not all(isinstance(key, str) for key in keys):
-            raise InputError("The identity function must return a string for every hit.")
-        by_key = dict(zip(keys, hits, strict=True))
-    if len(by_key) == len(hits):
-        # A range, without gaps in the ranks: RRF then takes its reciprocals from a cache.
-        return RankedList(name, by_key, range(1, len(hits) + 1), weight, {}, key_of is None, mode)
-    first: dict[str, Hit] = {}
-    ranks: list[int] = []
-    repeats: dict[str, int] = {}
-    for rank, (key, hit) in enumerate(zip(keys, hits, strict=True), start=1):
-        if key in first:
-            repeats[key] = repeats.get(key, 0) + 1
-        else:
-            first[key] = hit
-            # The repeated hit leaves a gap: users who look at the list see it, too.
-            ranks.append(rank)
-    return RankedList(name, first, ranks, weight, repeats, key_of is None, mode)
-
-
 def fuse_values(
     lists: Sequence[RankedList],
     values: Sequence[Sequence[float]],
@@ -222,18 +211,28 @@ def fuse_values(
     keys.sort(key=totals.__getitem__, reverse=True)
     hits = list(map(firsts.__getitem__, keys))
     labels = unique_labels([ranked.name for ranked in lists])
-    merged = {}
-    if not by_id:
-        merged = {
-            hit.id: firsts[key].id for ranked in lists for key, hit in ranked.hits.items() if hit.id != firsts[key].id
-        }
+    merged: dict[str, str] = {}
+    notes: dict[str, str] = {}
+    for ranked, label in zip(lists, labels, strict=True):
+        if not by_id:
+            merged |= {hit.id: firsts[key].id for key, hit in ranked.hits.items() if hit.id != firsts[key].id}
+        for key, repeats in ranked.duplicates.items():
+            id, repeated = firsts[key].id, f"listed {repeats + 1} times by {label}, counted once"
+            notes[id] = f"{notes[id]}; {repeated}" if id in notes else repeated
+
+    def parts() -> dict[str, dict[str, float]]:
+        """Return list -> id -> the value that the list added."""
+        ids = [ranked.hits if by_id else [firsts[key].id for key in ranked.hits] for ranked in lists]
+        columns = [dict(zip(keys, column, strict=True)) for keys, column in zip(ids, values, strict=True)]
+        return dict(zip(labels, columns, strict=True))
+
     record = StageRecord(
         kind=StageKind.FUSE,
         name=name,
         ids=tuple(keys) if by_id else tuple([hit.id for hit in hits]),
         scores=tuple(map(totals.__getitem__, keys)),
-        parts=LazyParts(partial(_contributions, lists, labels, values, None if by_id else firsts)),
-        notes=_duplicate_notes(lists, labels, firsts) if any(ranked.duplicates for ranked in lists) else {},
+        parts=LazyParts(parts),
+        notes=notes,
         merged=merged,
         weights=weights or {},
         evidence=evidence or {},
@@ -283,27 +282,3 @@ def _add_up(lists: Sequence[RankedList], values: Sequence[Sequence[float]], tota
     if not all(map(math.isfinite, totals.values())):
         raise InputError(TOO_LARGE)
     return totals
-
-
-def _contributions(
-    lists: Sequence[RankedList],
-    labels: Sequence[str],
-    values: Sequence[Sequence[float]],
-    firsts: Mapping[str, Hit] | None,
-) -> dict[str, dict[str, float]]:
-    """Return list -> id -> the value that the list added; `firsts` translates keys that are not ids."""
-    ids = [ranked.hits if firsts is None else [firsts[key].id for key in ranked.hits] for ranked in lists]
-    return {
-        label: dict(zip(keys, column, strict=True)) for label, keys, column in zip(labels, ids, values, strict=True)
-    }
-
-
-def _duplicate_notes(lists: Sequence[RankedList], labels: Sequence[str], firsts: Mapping[str, Hit]) -> dict[str, str]:
-    """Return id -> how often a list repeats it, for repeated ids."""
-    notes: dict[str, str] = {}
-    for ranked, label in zip(lists, labels, strict=True):
-        for key, repeats in ranked.duplicates.items():
-            id = firsts[key].id
-            note = f"listed {repeats + 1} times by {label}, counted once"
-            notes[id] = f"{notes[id]}; {note}" if id in notes else note
-    return notes

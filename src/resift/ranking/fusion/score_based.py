@@ -7,16 +7,16 @@ from math import fsum, log
 from typing import Literal, Protocol, Unpack
 
 from resift.errors import InputError
+from resift.ranking.evidence import min_max, z_scores
 from resift.ranking.fusion.dialects import (
     DBSF_DIALECTS,
     RELATIVE_SCORE_DIALECTS,
     DbsfDialect,
     RelativeScoreDialect,
     dbsf_qdrant,
-    fuse_scores_as,
+    fuse_as,
 )
 from resift.ranking.fusion.lists import ListOptions, RankedList, Rankings, Total, fuse_values, prepare_lists
-from resift.ranking.scaling import min_max, z_scores
 from resift.types import FusedHits
 from resift.validation import check_choice, check_number
 
@@ -122,7 +122,7 @@ def relative_score(
 ) -> FusedHits:
     """Fuse by the weighted sum of min-max scores, as Weaviate's relativeScoreFusion does."""
     if dialect is not None:
-        return fuse_scores_as(dialect, rankings, RELATIVE_SCORE_DIALECTS, method="relative-score", k=k, **options)
+        return fuse_as(dialect, rankings, RELATIVE_SCORE_DIALECTS, method="relative-score", k=k, **options)
     lists = prepare_lists(rankings, **options)
     return fuse_values(lists, _scaled(lists, min_max), name="relative-score", k=k)
 
@@ -136,7 +136,7 @@ def dbsf(
     rejects options that the engine lacks.
     """
     if dialect is not None:
-        return fuse_scores_as(dialect, rankings, DBSF_DIALECTS, method="dbsf", k=k, **options)
+        return fuse_as(dialect, rankings, DBSF_DIALECTS, method="dbsf", k=k, **options)
     lists = prepare_lists(rankings, **options)
     return fuse_values(lists, _scaled(lists, dbsf_qdrant), name="dbsf", k=k)
 

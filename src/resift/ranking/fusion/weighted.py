@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, islice
-from typing import Literal, Unpack
+from itertools import combinations, islice, repeat
+from typing import Literal, NamedTuple, Unpack
 
 from resift.ranking import order_model
+from resift.ranking.evidence import list_z_scores
 from resift.ranking.fusion.lists import (
     ListOptions,
     RankedList,
@@ -19,14 +20,13 @@ from resift.ranking.fusion.lists import (
 )
 from resift.ranking.order_model import (
     CODE_DENSITY,
+    MAX_PROSE_DENSITY,
     OTHER_LANGUAGE,
     OrderModel,
-    code_share,
     language_fit,
     list_facts,
     text_facts,
 )
-from resift.ranking.scaling import list_z_scores
 from resift.types import FusedHits, Hit, Languages
 from resift.types.trace import RETRIEVAL_MODES
 from resift.validation import Options, check_k, check_list, check_number, option
@@ -95,7 +95,7 @@ def weighted(
     note = ", ".join(f"{label} weight {weight:.2g}" for label, weight in shown.items())
     if foreign:
         note += f": the model of {', '.join(foreign)} does not know this script"
-    elif code_share(known.get(CODE_DENSITY, 0.0)):
+    elif known.get(CODE_DENSITY, 0.0) > MAX_PROSE_DENSITY:
         note += f": {known[CODE_DENSITY]:.2g} signs of code per word"
     return fuse_values(lists, values, name=NAME, k=k, weights=by_label, evidence={**known, **measured}, note=note)
 
@@ -160,6 +160,13 @@ class WeightedReranker:
         )
 
 
+class _Group(NamedTuple):
+    """Lists that are parts of one collection; a part is the index of a list, or of several equal ones."""
+
+    retrieval_mode: str
+    parts: list[list[int]]
+
+
 def _weighted_values(
     lists: Sequence[RankedList],
     model: OrderModel,
@@ -170,48 +177,45 @@ def _weighted_values(
 ) -> tuple[list[list[float]], list[float], dict[str, float]]:
     """Return per list the weighted z-scores of its hits, the weight of each list, and facts about lists."""
     groups = _group_lists(lists)
-    values: list[list[float]] = [[] for _ in lists]
-    weights = [0.0] * len(lists)
     pool_size = len(set().union(*[ranked.hits for ranked in lists]))
-    members = [[lists[i] for i in group.copies] for group in groups]
-    lengths = [
-        len(own[0].hits) if len(own) == 1 else len(set().union(*[ranked.hits for ranked in own])) for own in members
-    ]
-    columns = []
-    for group, own, length in zip(groups, members, lengths, strict=True):
+    sizes = [sum(len(lists[part[0]].hits) for part in group.parts) for group in groups]
+    by_mode: dict[str, dict[str, float]] = {}
+    columns: list[list[list[float]]] = []  # per group and part
+    for group, size in zip(groups, sizes, strict=True):
         # A keyword search that returned less than others has no further matches.
-        exhausted = group.retrieval_mode == "lexical" and length < max(lengths)
-        columns.append(_z_scores(own, pool_size, exhausted=exhausted))
-    modes = [group.retrieval_mode for group in groups]
+        exhausted = group.retrieval_mode == "lexical" and size < max(sizes)
+        members = [lists[part[0]] for part in group.parts]
+        absent = [None] * (pool_size - size)
+        ranks = [rank for ranked in members for rank in ranked.ranks]
+        scores = [hit.score for ranked in members for hit in ranked.hits.values()]
+        z_scores = list_z_scores([*ranks, *absent], [*scores, *absent], ended=exhausted)
+        # Relative to the lowest, so that a list without the hit adds nothing.
+        lowest = min(z_scores)
+        values = iter([value - lowest for value in z_scores])
+        columns.append([list(islice(values, len(ranked.hits))) for ranked in members])
+        known = by_mode.setdefault(group.retrieval_mode, {})
+        for ranked, column in zip(members, columns[-1], strict=True):
+            known.update(zip(ranked.hits, column, strict=True))
     measured: dict[str, float] = {}
-    if "lexical" in modes and "dense" in modes:
-        by_mode: dict[str, dict[str, float]] = {mode: {} for mode in modes}
-        for mode, own, z_scores in zip(modes, members, columns, strict=True):
-            for ranked, column in zip(own, z_scores, strict=True):
-                by_mode[mode].update(zip(ranked.hits, column, strict=True))
-        lexical, dense = by_mode["lexical"], by_mode["dense"]
+    if "lexical" in by_mode and "dense" in by_mode:
         # In any order: the sums are exact before they are rounded.
-        first, second = ([values.get(id, 0.0) for id in lexical | dense] for values in (lexical, dense))
-        measured = list_facts(first, second, facts.get(CODE_DENSITY, 0.0))
+        ids = by_mode["lexical"] | by_mode["dense"]
+        lexical, dense = (list(map(by_mode[mode].get, ids, repeat(0.0))) for mode in ("lexical", "dense"))
+        measured = list_facts(lexical, dense, facts.get(CODE_DENSITY, 0.0))
     group_weights = model.list_weights(
-        modes,
+        [group.retrieval_mode for group in groups],
         {**facts, **measured},
-        fits=[max(fits[i] for i in group.copies) for group in groups],
+        fits=[max(fits[i] for part in group.parts for i in part) for group in groups],
         dense_weight=dense_weight,
     )
-    for group, weight, z_scores in zip(groups, group_weights, columns, strict=True):
-        for (i, copies), column in zip(group.copies.items(), z_scores, strict=True):
-            weights[i] = factor = lists[i].weight * weight / copies  # equal lists share one weight
-            values[i] = [factor * value for value in column]
-    return values, weights, measured
-
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """Lists that are parts of one collection: list index -> how many copies of that list there are."""
-
-    retrieval_mode: str
-    copies: Mapping[int, int]
+    weighted_columns: list[list[float]] = [[] for _ in lists]
+    weights = [0.0] * len(lists)
+    for group, weight, group_columns in zip(groups, group_weights, columns, strict=True):
+        for part, column in zip(group.parts, group_columns, strict=True):
+            for i in part:
+                weights[i] = factor = lists[i].weight * weight / len(part)  # equal lists share one weight
+                weighted_columns[i] = [factor * value for value in column]
+    return weighted_columns, weights, measured
 
 
 def _group_lists(lists: Sequence[RankedList]) -> list[_Group]:
@@ -219,7 +223,7 @@ def _group_lists(lists: Sequence[RankedList]) -> list[_Group]:
     for mode in dict.fromkeys(ranked.retrieval_mode for ranked in lists):
         indexes = [i for i, ranked in enumerate(lists) if ranked.retrieval_mode == mode]
         if len(indexes) == 1:
-            groups.append(_Group(mode, {indexes[0]: 1}))
+            groups.append(_Group(mode, [indexes]))
             continue
         # A store that is declared twice must not count twice.
         equal_lists: dict[object, list[int]] = {}
@@ -227,12 +231,13 @@ def _group_lists(lists: Sequence[RankedList]) -> list[_Group]:
             hits = lists[i].hits
             content = (tuple(hits), tuple([hit.score for hit in hits.values()]))
             equal_lists.setdefault(content, []).append(i)
-        copies = [dict.fromkeys(equal, len(equal)) for equal in equal_lists.values()]
-        pairs = combinations([lists[equal[0]] for equal in equal_lists.values()], 2)
+        parts = list(equal_lists.values())
+        pairs = combinations([lists[part[0]] for part in parts], 2)
         # The scale of an unknown retrieval mode is unknown.
         if mode and all(_same_collection(*pair) for pair in pairs):
-            copies = [{i: count for part in copies for i, count in part.items()}]
-        groups += [_Group(mode, part) for part in copies]
+            groups.append(_Group(mode, parts))
+        else:
+            groups += [_Group(mode, [part]) for part in parts]
     return groups
 
 
@@ -242,33 +247,8 @@ def _same_collection(first: RankedList, second: RankedList) -> bool:
     The best scores of two sources differ if one of them matches the query; by more than a factor of 20 they
     differ in scale.
     """
-    best = []
-    for ranked in (first, second):
-        scores = [hit.score for hit in ranked.hits.values() if hit.score is not None]
-        if len(scores) < len(ranked.hits):
-            return False
-        best.append(max(scores))
-    if not first.hits.keys().isdisjoint(second.hits):
+    scores = [[hit.score for hit in ranked.hits.values()] for ranked in (first, second)]
+    if any(None in column for column in scores) or not first.hits.keys().isdisjoint(second.hits):
         return False
-    return min(best) > 0 and max(best) <= MAX_SCALE_RATIO * min(best)
-
-
-def _z_scores(lists: Sequence[RankedList], pool_size: int, *, exhausted: bool) -> list[list[float]]:
-    """Return per list the standard deviations of its hits above the lowest, over the whole pool."""
-    if len(lists) == 1:
-        ranks: list[int | None] = list(lists[0].ranks)
-        scores = [hit.score for hit in lists[0].hits.values()]
-        columns = [slice(len(ranks))]
-    else:  # parts of one collection, which share no hit; equal lists are the same part
-        firsts = {tuple(ranked.hits): ranked for ranked in reversed(lists)}
-        ranks, scores, columns, starts = [], [], [], {}
-        for key, ranked in firsts.items():
-            starts[key] = slice(len(ranks), len(ranks) + len(ranked.hits))
-            ranks += ranked.ranks
-            scores += [hit.score for hit in ranked.hits.values()]
-        columns = [starts[tuple(ranked.hits)] for ranked in lists]
-    absent = [None] * (pool_size - len(ranks))
-    values = list_z_scores([*ranks, *absent], [*scores, *absent], ended=exhausted)
-    # Relative to the lowest, so that a list without the hit adds nothing.
-    lowest = min(values)
-    return [[value - lowest for value in values[column]] for column in columns]
+    low, high = sorted(max(column) for column in scores)  # type: ignore[type-var]
+    return low > 0 and high <= MAX_SCALE_RATIO * low  # type: ignore[operator]

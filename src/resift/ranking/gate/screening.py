@@ -139,17 +139,23 @@ def gate(
     signals = _read_signals(hits, profile.signal, get_trace(hits) if trace is None else trace)
     scores = [value for value in signals if value is not None]
     static = profile.floor_for(section)
-    pool = _Pool(hits, signals, scores, profile, static, rerank_top_n, breaker_closed or (lambda: True))
     graded = grade(scores, floor=static, wanted=rerank_top_n, policy=profile.grading)
-    hint = _tighten(pool, graded)
+    hint = Hint(skip_reason="grade_not_a_or_b")
+    if graded.may_tighten:
+        is_closed = breaker_closed or (lambda: True)
+        hint = _tighten(hits, signals, profile, floor=static, rerank_top_n=rerank_top_n, breaker_closed=is_closed)
     floor = profile.relax.floor_for(graded.letter, static)
     limit = profile.relax.top_k_for(graded.letter, top_k)
     kept: list[Hit] = []
     cut: list[Hit] = []
     reasons: dict[str, str] = {}
     for hit, value in zip(hits, signals, strict=True):
-        reason = _cut_reason(value, floor, hint.floor)
-        if not reason and limit is not None and len(kept) >= limit:
+        reason = ""
+        if value is not None and floor is not None and value < floor:
+            reason = f"{value:.4g} is below the floor {floor:.4g}"
+        elif value is not None and hint.floor is not None and value < hint.floor:
+            reason = f"{value:.4g} is below the cliff at {hint.floor:.4g}"
+        elif limit is not None and len(kept) >= limit:
             reason = f"top_k={limit}"
         if reason:
             cut.append(hit)
@@ -195,56 +201,43 @@ def _read_signals(hits: Sequence[Hit], signal: str, trace: Trace) -> list[float 
     return [known.get(hit.id) for hit in hits]
 
 
-@dataclass(frozen=True, slots=True)
-class _Pool:
-    """One retrieval with its policy."""
-
-    hits: Sequence[Hit]
-    signals: list[float | None]
-    scores: list[float]
-    profile: Profile
-    static_floor: float | None
-    rerank_top_n: int | None
-    breaker_closed: BreakerClosed
-
-    def source_types(self, floor: float | None) -> set[str]:
-        """Return the source types of the hits that reach the floor."""
-        return {
-            str(hit.metadata.get(self.profile.source_type) or hit.source)
-            for hit, value in zip(self.hits, self.signals, strict=True)
-            if value is None or floor is None or value >= floor
-        }
-
-
-def _tighten(pool: _Pool, graded: Grade) -> Hint:
+def _tighten(
+    hits: Sequence[Hit],
+    signals: Sequence[float | None],
+    profile: Profile,
+    *,
+    floor: float | None,
+    rerank_top_n: int | None,
+    breaker_closed: BreakerClosed,
+) -> Hint:
     """Return the floor that the cliff suggests, or the reason why the floor stays."""
-    if not graded.may_tighten:
-        return Hint(skip_reason="grade_not_a_or_b")
     # Without its reranker the first stage decides alone: a smaller pool would only lose hits.
-    if not pool.breaker_closed():
+    if not breaker_closed():
         return Hint(skip_reason="breaker_not_closed")
-    hint = find_cliff(pool.scores, floor=pool.static_floor, rerank_top_n=pool.rerank_top_n, policy=pool.profile.cliff)
+    scores = [value for value in signals if value is not None]
+    hint = find_cliff(scores, floor=floor, rerank_top_n=rerank_top_n, policy=profile.cliff)
     if hint.floor is None:
         return hint
-    floor = hint.floor
+
+    def source_types(lowest: float | None) -> list[str]:
+        """Return the source type of each hit that reaches a floor."""
+        return [
+            str(hit.metadata.get(profile.source_type) or hit.source)
+            for hit, value in zip(hits, signals, strict=True)
+            if value is None or lowest is None or value >= lowest
+        ]
+
+    kept = source_types(hint.floor)
     skip_reason = None
     # Another worker's failure may have opened the breaker meanwhile.
-    if not pool.breaker_closed():
+    if not breaker_closed():
         skip_reason = "breaker_not_closed_at_apply"
-    elif sum(value is None or value >= floor for value in pool.signals) < (pool.rerank_top_n or 0):
+    elif len(kept) < (rerank_top_n or 0):
         skip_reason = "pool_too_small"
     # Later stages cannot bring back a source type that is lost here.
-    elif pool.source_types(pool.static_floor) - pool.source_types(floor):
+    elif set(source_types(floor)) - set(kept):
         skip_reason = "source_diversity_loss"
     return hint if skip_reason is None else Hint(position=hint.position, skip_reason=skip_reason)
-
-
-def _cut_reason(value: float | None, floor: float | None, cliff: float | None) -> str:
-    if value is not None and floor is not None and value < floor:
-        return f"{value:.4g} is below the floor {floor:.4g}"
-    if value is not None and cliff is not None and value < cliff:
-        return f"{value:.4g} is below the cliff at {cliff:.4g}"
-    return ""
 
 
 @dataclass(frozen=True, slots=True)
