@@ -3,8 +3,6 @@
 All text is escaped.
 """
 
-# ruff: noqa: E501 - markup reads better on one line
-
 from __future__ import annotations
 
 from collections import Counter
@@ -37,6 +35,7 @@ SNIPPET_CHARS = 180
 
 STYLE = PAGE_COLORS + asset("page.css") + FLOW_STYLE
 SCRIPT = asset("page.js")
+HIT = asset("hit.html")
 
 
 def page(flow: Flow, *, top: int = 10) -> str:
@@ -72,12 +71,7 @@ def _picture(flow: Flow, layout: Layout) -> Markup:
         picture(flow, layout, frame=frame, kind=kind, links=True)
         for frame, kind in ((WIDE, "wide"), (NARROW, "narrow"))
     )
-    legend = html(
-        '<div class="legend"><span class="rose"><b>▲</b> rose</span><span class="fell"><b>▼</b> fell</span>'
-        '<span class="stayed"><b>=</b> stayed</span><span class="cut"><b>✕</b> left out</span>'
-        "<span>circles show ranks; a list without a line to the hit does not have it</span></div>"
-    )
-    return html('<div class="card picture">{}{}</div>', drawn, legend)
+    return html('<div class="card picture">{}{}</div>', drawn, html(asset("legend.html")))
 
 
 def _times(timings: Mapping[str, float]) -> Markup:
@@ -115,14 +109,7 @@ def _details(line: HitLine, flow: Flow, scale: Mapping[str, float]) -> Markup:
     columns = [column for column in flow.columns if column.key in path.places]
     rows = [row for column in columns for row in _rows(column, path.places[column.key], scale)]
     return html(
-        '<details class="card hit" id="hit-{number}" data-hit="{number}"><summary>'
-        '<span class="place">{place}</span><span class="chip {kind}">{sign}</span>'
-        '<span class="what"><bdi class="id">{title}</bdi>{location}<span class="text"><bdi>{snippet}</bdi></span>'
-        '<span class="dim small">{reason}</span></span></summary><div>'
-        '<p><bdi>{text}</bdi></p><p class="dim small"><bdi>{why}</bdi></p>'
-        '<div class="scroll"><table><thead><tr><th>stage</th><th class="n">rank</th><th class="n">score</th><th></th>'
-        "</tr></thead><tbody>{rows}</tbody></table></div>"
-        '<p class="dim small"><bdi>id {id}</bdi></p></div></details>',
+        HIT,
         number=line.number,
         place=path.final or "–",
         kind=line.move.kind,
@@ -185,13 +172,11 @@ def _left_out(flow: Flow) -> Markup:
     more = len(flow.cut) - MAX_CUT
     reasons = Counter(path.cut or "cut" for path in flow.cut)
     return html(
-        '<h2>Left out ({})</h2><p class="dim small">{}</p>'
-        '<div class="card scroll"><table><thead><tr><th>hit</th><th class="n">last rank</th><th>why</th><th>text</th></tr></thead>'
-        "<tbody>{}</tbody></table></div>{}",
-        len(flow.cut),
-        join_markup((html("{}: {}", why, count) for why, count in reasons.items()), " · "),
-        join_markup(rows),
-        html('<p class="dim">… and {} more.</p>', more) if more > 0 else "",
+        asset("left_out.html"),
+        count=len(flow.cut),
+        reasons=" · ".join(f"{why}: {count}" for why, count in reasons.items()),
+        rows=join_markup(rows),
+        more=html('<p class="dim">… and {} more.</p>', more) if more > 0 else "",
     )
 
 
@@ -208,10 +193,5 @@ def notebook_table(flow: Flow) -> str:
         score = format_score(path.hit.score)
         rows.append(html(row, path.final, score, hit_title(path.hit), text, move.sign, move.reason))
     warning = html("<p><b>Degraded:</b> {}</p>", flow.reason) if flow.degraded else Markup()
-    table = html(
-        '{}<table style="max-width:100%"><thead><tr><th>rank</th><th>score</th><th style="text-align:left">hit</th>'
-        '<th style="text-align:left">why</th></tr></thead><tbody>{}</tbody></table>',
-        warning,
-        join_markup(rows),
-    )
-    return str(table if rows else html("{}<p>No hits.</p>", warning))
+    table = html(asset("notebook.html"), rows=join_markup(rows)) if rows else html("<p>No hits.</p>")
+    return str(warning + table)

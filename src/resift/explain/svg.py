@@ -67,7 +67,7 @@ def _clean(value: object) -> object:
 
 
 def asset(name: str) -> str:
-    """Return a style sheet or script of this package, with an empty line before it."""
+    """Return a style sheet, script or template of this package, with an empty line before it."""
     return "\n" + resources.files("resift.explain").joinpath(name).read_text(encoding="utf-8")
 
 
