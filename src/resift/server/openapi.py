@@ -179,7 +179,7 @@ class _ApiPage:
             resolved = self._resolve(declared)
             yield f"{prefix}{name}", self._type(declared), "required" if name in required else ""
             is_list = resolved.get("type") == "array"
-            inner = self._resolve(resolved.get("items", {})) if is_list else resolved
+            inner = self._resolve(resolved.get("items") or {}) if is_list else resolved
             if inner.get("properties") and depth < _MAX_DEPTH:
                 mark = "[]." if is_list else "."
                 yield from self._fields(inner, f"{prefix}{name}{mark}", depth + 1)
