@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resift.stores.backend import EngineStore, Record, Row, make_tags, tag_groups
+from resift.stores.backend import EngineStore, Record, Row, TableNotes, make_tags, tag_groups
 from resift.stores.filters import matches, parse_filter, passes_all
 from resift.text import Analyzer
 from resift.types import Hit
@@ -57,8 +57,8 @@ class Rows(EngineStore):
         self.rows = [Row({"id": f"{n:03}", "text": "", "metadata": {}}, score) for n, score in enumerate(scores)]
         self.fetched = 0
 
-    async def _exists(self) -> bool:
-        return True
+    async def _read_notes(self) -> TableNotes:
+        return TableNotes("auto", "2")
 
     async def _fetch_matching(self, terms: list[str], groups: list[list[str]], limit: int) -> list[Row]:
         self.fetched = min(limit, len(self.rows))

@@ -20,7 +20,7 @@ from resift.stores.sqlite import SQLiteStore
 from tests.stores.factories import HashingEmbedder
 
 DATA = Path(__file__).parent / "data"
-"""Files written by Resift 0.2 (version 2) and by a development version (3), and their answers."""
+"""A file written by Resift 0.2 (version 2), and its answers."""
 
 QUERIES = ("pandas w3", "人口 running", "replaced café")
 FILTERS: tuple[Any, ...] = (
@@ -33,9 +33,9 @@ FILTERS: tuple[Any, ...] = (
 )
 
 
-def unpack(version: int, folder: Path) -> Path:
-    path = folder / f"version_{version}.db"
-    path.write_bytes(gzip.decompress((DATA / f"index_version_{version}.db.gz").read_bytes()))
+def unpack(folder: Path) -> Path:
+    path = folder / "version_2.db"
+    path.write_bytes(gzip.decompress((DATA / "index_version_2.db.gz").read_bytes()))
     return path
 
 
@@ -55,17 +55,16 @@ async def read_all(store: SQLiteStore) -> Any:
     return documents, vectors, await store.sources(), await store.count()
 
 
-@pytest.mark.parametrize("version", [2, 3])
-def test_an_older_file_gives_the_answers_it_always_gave(tmp_path: Path, version: int) -> None:
+def test_an_older_file_gives_the_answers_it_always_gave(tmp_path: Path) -> None:
     """Before the conversion, after it, and to a reader that was open during it."""
-    path = unpack(version, tmp_path)
+    path = unpack(tmp_path)
     expected = json.loads((DATA / "index_answers.json").read_text(encoding="utf-8"))
 
     async def body() -> None:
         reader = SQLiteStore(path, embedder=HashingEmbedder(16), read_only=True)
         store = SQLiteStore(path, embedder=HashingEmbedder(16))
         before = await read_all(store)
-        assert store.metadata().version == version
+        assert store.metadata().version == 2
         assert await search_all(reader) == expected
         assert await reader.verify() == []
         assert await store.upgrade()
@@ -81,10 +80,9 @@ def test_an_older_file_gives_the_answers_it_always_gave(tmp_path: Path, version:
     asyncio.run(body())
 
 
-@pytest.mark.parametrize("version", [2, 3])
-def test_the_first_write_converts_an_older_file(tmp_path: Path, version: int) -> None:
+def test_the_first_write_converts_an_older_file(tmp_path: Path) -> None:
     """Items of lists are then indexed, and the keyword index is in the current format."""
-    path = unpack(version, tmp_path)
+    path = unpack(tmp_path)
 
     async def body() -> None:
         store = SQLiteStore(path, embedder=HashingEmbedder(16))
@@ -106,13 +104,13 @@ def test_the_first_write_converts_an_older_file(tmp_path: Path, version: int) ->
 
 def test_a_failed_write_leaves_an_older_file_as_it_was(tmp_path: Path) -> None:
     """The conversion is part of the transaction and goes with it."""
-    path = unpack(3, tmp_path)
+    path = unpack(tmp_path)
 
     async def body() -> None:
         store = SQLiteStore(path, embedder=HashingEmbedder(8, name="hashing-test"))
         with pytest.raises(StoreError, match="16 dimensions"):
             await store.add([{"id": "new", "text": "fresh"}])
-        assert store.metadata().version == 3
+        assert store.metadata().version == 2
         assert len(await store.text.search("pandas", k=50)) == 22
         await store.close()
 
@@ -147,7 +145,7 @@ store.release()
 def test_a_killed_upgrade_leaves_the_old_file_or_the_new(tmp_path: Path) -> None:
     """Whenever the process dies, the file opens and has every document."""
     for delay_s in (0.0, 0.002, 0.01, 0.05):
-        path = unpack(3, tmp_path)
+        path = unpack(tmp_path)
         process = subprocess.Popen([sys.executable, "-c", UPGRADE, str(path)], stdout=subprocess.PIPE)
         assert process.stdout
         process.stdout.readline()
@@ -160,11 +158,11 @@ def test_a_killed_upgrade_leaves_the_old_file_or_the_new(tmp_path: Path) -> None
 
         async def body(path: Path = path) -> None:
             store = SQLiteStore(path, embedder=HashingEmbedder(16))
-            assert store.metadata().version in (3, 4)
+            assert store.metadata().version in (2, 4)
             assert len(await store.text.search("pandas", k=50)) == 22
             assert await store.verify() == []
             await store.close()
 
         asyncio.run(body())
-        for leftover in tmp_path.glob("version_3.db*"):
+        for leftover in tmp_path.glob("version_2.db*"):
             leftover.unlink()

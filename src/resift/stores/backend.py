@@ -99,6 +99,10 @@ class BackendStore(base.HybridSearch):
     """Rows that are fetched at most to find k that pass the filter."""
     extra_rows: ClassVar[int] = 0
     """Rows fetched beyond k, because engines break ties differently; here they are broken by id."""
+    exact = False
+    """Whether every vector is compared, even if there is an index."""
+    vector_dimension = 0
+    """Length of the stored vectors; 0 if it is not known."""
 
     def __init__(self, name: str, embedder: Embedder | None, mode: Mode, *, threads: int) -> None:
         self.name = check_text(name, "name")
@@ -111,7 +115,6 @@ class BackendStore(base.HybridSearch):
         if base.is_empty_search(query, k, where):
             return []
         tests = self._filter_tests(where)
-        self._check_filter(filters.list_conditions(tests))
         accepts_nothing = any(
             isinstance(test, Condition) and test.operator == "=" and not test.values for test in tests
         )
@@ -122,8 +125,13 @@ class BackendStore(base.HybridSearch):
         if self.embedder is None:
             return await self._collect(partial(self._fetch_by_query, query, tests), tests, k, source)
         vector = (await base.embed_texts(self.embedder, [query], kind="query", store=self.name))[0]
-        self._check_dimension(len(vector))
-        exact = not await self._has_vector_index()
+        if self.vector_dimension not in (0, len(vector)):
+            raise StoreError(
+                f"{self.name!r} has vectors of {self.vector_dimension} dimensions, and the embedder makes "
+                f"{len(vector)}. Use the embedder that filled it.",
+                store=self.name,
+            )
+        exact = self.exact or not await self._has_vector_index()
         fetch = partial(self._fetch_nearest, vector, tests)
         hits = await self._collect(partial(fetch, exact=exact), tests, k, source)
         if not exact and len(hits) < k:  # a filtered search of an approximate index may stop early
@@ -152,7 +160,10 @@ class BackendStore(base.HybridSearch):
         while True:
             rows = await fetch(limit)
             passing = [row for row in rows if self._passes(row, tests)] if tests else rows
-            complete = len(rows) < limit or (len(passing) >= k and not self._may_tie(passing[k - 1], rows))
+            complete = len(rows) < limit
+            if not complete and len(passing) >= k:
+                margin = (passing[k - 1].score or 0.0) - (rows[-1].score or 0.0)
+                complete = not self.extra_rows or margin > _SCORE_TOLERANCE
             if complete or limit >= self.max_fetch:
                 break
             # Four times as many: selective tests would otherwise query the engine again and again.
@@ -164,11 +175,6 @@ class BackendStore(base.HybridSearch):
                 "rows were not read. Narrow it with a filter that the engine can test."
             )
         return hits
-
-    def _may_tie(self, last: Row, rows: Sequence[Row]) -> bool:
-        if not self.extra_rows:
-            return False
-        return (last.score or 0.0) - (rows[-1].score or 0.0) <= _SCORE_TOLERANCE
 
     def _make_hits(self, rows: Iterable[Row], source: str) -> list[Hit]:
         hits = [self._make_hit(row, source) for row in rows]
@@ -210,18 +216,12 @@ class BackendStore(base.HybridSearch):
     def _filter_tests(self, where: Where | None) -> list[Test]:
         return filters.parse_filter(where)
 
-    def _check_filter(self, conditions: Sequence[Condition]) -> None:
-        """Raise InputError for a condition on a column that does not exist."""
-
-    def _check_dimension(self, dimension: int) -> None:
-        """Raise StoreError if the vectors of the table have another length."""
-
     async def _exists(self) -> bool:
         """Return whether there is a table to search."""
         return True
 
     async def _has_vector_index(self) -> bool:
-        """Return whether vector search is approximate."""
+        """Return whether the vectors have an approximate index that a search can bypass."""
         return False
 
     async def _fetch_text(self, query: str, tests: Sequence[Test], limit: int) -> list[Row]:
@@ -298,6 +298,13 @@ def tag_groups(tests: Iterable[Test]) -> list[list[str]]:
     return groups
 
 
+class TableNotes(NamedTuple):
+    """What a table records about itself: the language of its terms, and the version of its tags."""
+
+    language: str
+    tags: str
+
+
 class EngineStore(BackendStore):
     """A store whose table Resift creates and fills, on any engine."""
 
@@ -350,16 +357,16 @@ class EngineStore(BackendStore):
     async def get(self, ids: Iterable[str | int]) -> list[Hit]:
         """Return the documents in the order of the ids; unknown ids are skipped."""
         distinct = base.read_ids(ids)
-        documents = await self._fetch_documents([hash_id(id) for id in distinct])
-        hits = [self._make_hit(Row(document), self.name) for document in documents]
+        found = await self._fetch([hash_id(id) for id in distinct], vectors=False)
+        hits = [self._make_hit(Row(document), self.name) for document, _ in found]
         return base.select_by_ids(distinct, {hit.id: hit for hit in hits})
 
     async def get_vectors(self, ids: Iterable[str | int]) -> Mapping[str, Vector]:
         """Return id -> unit vector of the documents that have one."""
         if self.embedder is None:
             return {}
-        by_key = {hash_id(id): id for id in base.read_ids(ids)}
-        return {by_key[key]: vector for key, vector in await self._fetch_vectors(list(by_key))}
+        found = await self._fetch([hash_id(id) for id in base.read_ids(ids)], vectors=True)
+        return {document["id"]: vector for document, vector in found}
 
     vectors_of = base.deprecated_name("vectors_of", get_vectors)
 
@@ -381,10 +388,11 @@ class EngineStore(BackendStore):
 
     async def _tag_groups(self, tests: Sequence[Test]) -> list[list[str]]:
         groups = tag_groups(tests)
-        return groups if groups and await self._tags_lists() else []
+        notes = await self._read_notes() if groups else None
+        return [] if notes is None or notes.tags != TAGS_VERSION else groups
 
-    async def _has_vector_index(self) -> bool:
-        return not self.exact and await self._has_index()
+    async def _exists(self) -> bool:
+        return await self._read_notes() is not None
 
     def _passes(self, row: Row, tests: Sequence[Test]) -> bool:
         return filters.passes_all(row.values["metadata"], tests)
@@ -394,15 +402,15 @@ class EngineStore(BackendStore):
 
     async def _load_analyzer(self) -> Analyzer:
         """Return the analyzer of the table's terms; for a new table, that of the chosen language."""
-        stored = await self._table_language()
-        if stored is None:
+        notes = await self._read_notes()
+        if notes is None:
             return Analyzer(self._language or "auto")
-        if self._language not in (None, stored):
+        if self._language not in (None, notes.language):
             raise InputError(
-                f"The table of {self.name!r} was made with language {stored!r}, not {self._language!r}. "
+                f"The table of {self.name!r} was made with language {notes.language!r}, not {self._language!r}. "
                 "Leave language out, or use another table."
             )
-        return Analyzer(stored)
+        return Analyzer(notes.language)
 
     def _check_table(self, table: str, columns: Iterable[str], embedder: str | None = None) -> None:
         """Raise StoreError for a table that Resift did not create, or with the vectors of another embedder."""
@@ -432,25 +440,13 @@ class EngineStore(BackendStore):
         """Delete the records with these keys; return how many existed."""
         raise NotImplementedError
 
-    async def _fetch_documents(self, keys: list[str]) -> Iterable[Document]:
-        """Return the stored documents with these keys, in any order."""
+    async def _fetch(self, keys: list[str], *, vectors: bool) -> Iterable[tuple[Document, Vector]]:
+        """Return the documents with these keys, and their vectors if wanted, in any order."""
         raise NotImplementedError
 
-    async def _fetch_vectors(self, keys: list[str]) -> list[tuple[str, Vector]]:
-        """Return key and vector of the records that have one."""
+    async def _read_notes(self) -> TableNotes | None:
+        """Return what the table records about itself, or None if there is no table."""
         raise NotImplementedError
-
-    async def _table_language(self) -> str | None:
-        """Return the language of the table's terms, or None if there is no table."""
-        return None
-
-    async def _tags_lists(self) -> bool:
-        """Return whether the tags include items of lists; tables of Resift 0.2 have none."""
-        raise NotImplementedError
-
-    async def _has_index(self) -> bool:
-        """Return whether an approximate index of the vectors exists."""
-        return False
 
     async def _fetch_near(
         self, query: Array, groups: list[list[str]], limit: int, *, exact: bool

@@ -22,6 +22,7 @@ from resift.stores.backend import (
     Record,
     Row,
     SearchOptions,
+    TableNotes,
     in_thread,
 )
 from resift.stores.base import Mode, deprecated_name
@@ -171,16 +172,12 @@ class LanceDBVectorStore(LanceDBBackend, EngineStore):
         return bool(await self.count())
 
     @in_thread
-    def _table_language(self) -> str | None:
+    def _read_notes(self) -> TableNotes | None:
         table = self._open_table()
-        return None if table is None else _read_note(table, _LANGUAGE) or "none"
+        return None if table is None else TableNotes(_read_note(table, _LANGUAGE) or "none", _read_note(table, _TAGS))
 
     @in_thread
-    def _tags_lists(self) -> bool:
-        return _read_note(self._open_table(), _TAGS) == TAGS_VERSION
-
-    @in_thread
-    def _has_index(self) -> bool:
+    def _has_vector_index(self) -> bool:
         return self._open_table().index_stats(f"{_VECTOR}_idx") is not None
 
     @in_thread
@@ -246,21 +243,16 @@ class LanceDBVectorStore(LanceDBBackend, EngineStore):
             self._terms_changed = True
             return int(before - table.count_rows())
 
-    async def _fetch_documents(self, keys: list[str]) -> list[Document]:
-        return [json.loads(row["document"]) for row in await self._select(keys, ["document"])]
-
-    async def _fetch_vectors(self, keys: list[str]) -> list[tuple[str, Vector]]:
-        return [(row["key"], row[_VECTOR]) for row in await self._select(keys, ["key", _VECTOR])]
-
     @in_thread
-    def _select(self, keys: Sequence[str], columns: list[str]) -> list[JsonObject]:
+    def _fetch(self, keys: list[str], *, vectors: bool) -> list[tuple[Document, Vector]]:
         table = self._open_table()
         rows: list[JsonObject] = []
+        columns = ["document", _VECTOR] if vectors else ["document"]
         for start in range(0, 0 if table is None else len(keys), _BATCH):
             batch = keys[start : start + _BATCH]
             search = table.search().where(f"key IN ({_quote(batch)})").select(columns).limit(len(batch))
             rows += search.to_list()
-        return rows
+        return [(json.loads(row["document"]), row.get(_VECTOR, [])) for row in rows]
 
     def _index_terms(self, table: Table) -> None:
         """Bring the keyword index up to date; call with the lock held."""

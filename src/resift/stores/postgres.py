@@ -15,7 +15,16 @@ from resift._internal.arrays import Array, Vector
 from resift._internal.forking import after_fork, leak
 from resift.errors import InputError, StoreError, require
 from resift.protocols import Embedder
-from resift.stores.backend import TAGS_VERSION, BackendStore, Document, EngineStore, Record, Row, SearchOptions
+from resift.stores.backend import (
+    TAGS_VERSION,
+    BackendStore,
+    Document,
+    EngineStore,
+    Record,
+    Row,
+    SearchOptions,
+    TableNotes,
+)
 from resift.stores.base import Mode, deprecated_name
 from resift.types import JsonObject, JsonValue
 from resift.validation import Options, check_arguments, check_number, option
@@ -239,31 +248,23 @@ class PostgresStore(PostgresBackend, EngineStore):
 
     optimise = deprecated_name("optimise", optimize)
 
-    async def _exists(self) -> bool:
-        return await self._job(self._has_table)
-
     async def _delete(self, keys: list[str]) -> int:
         statement = self._sql("DELETE FROM {table} WHERE key = ANY(%s) RETURNING key")
         return len(await self._select(statement, [keys]))
 
-    async def _fetch_documents(self, keys: list[str]) -> list[Document]:
-        statement = self._sql("SELECT document FROM {table} WHERE key = ANY(%s)")
-        return [json.loads(document) for (document,) in await self._select(statement, [keys])]
+    async def _fetch(self, keys: list[str], *, vectors: bool) -> list[tuple[Document, Vector]]:
+        vector = "embedding::text" if vectors else "'[]'"
+        statement = self._sql("SELECT document, {vector} FROM {table} WHERE key = ANY(%s)", vector=vector)
+        return [(json.loads(document), json.loads(row)) for document, row in await self._select(statement, [keys])]
 
-    async def _fetch_vectors(self, keys: list[str]) -> list[tuple[str, Vector]]:
-        statement = self._sql("SELECT key, embedding::text FROM {table} WHERE key = ANY(%s)")
-        rows = await self._select(statement, [keys])
-        return [(key, json.loads(vector)) for key, vector in rows if vector is not None]
-
-    async def _table_language(self) -> str | None:
-        if not await self._exists():
+    @on_connection
+    def _read_notes(self, connection: Connection) -> TableNotes | None:
+        if not self._has_table(connection):
             return None
-        return _read_comment(self._comment or "", _LANGUAGE) or "none"
+        comment = self._comment or ""
+        return TableNotes(_read_comment(comment, _LANGUAGE) or "none", _read_comment(comment, _TAGS))
 
-    async def _tags_lists(self) -> bool:
-        return _read_comment(self._comment or "", _TAGS) == TAGS_VERSION
-
-    async def _has_index(self) -> bool:
+    async def _has_vector_index(self) -> bool:
         statement = self._sql(
             "SELECT count(*) FROM pg_catalog.pg_index WHERE indrelid = to_regclass(%s) AND indisvalid "
             "AND indexrelid::regclass::text LIKE %s"

@@ -18,7 +18,16 @@ from resift.errors import InputError, StoreError, require
 from resift.models.embedder import EmbedderOptions, embedding_models
 from resift.models.registry import pin_advice
 from resift.protocols import Embedder
-from resift.stores.backend import TAGS_VERSION, ApiKeyOptions, BackendStore, Document, EngineStore, Record, in_thread
+from resift.stores.backend import (
+    TAGS_VERSION,
+    ApiKeyOptions,
+    BackendStore,
+    Document,
+    EngineStore,
+    Record,
+    TableNotes,
+    in_thread,
+)
 from resift.stores.base import deprecated_name
 from resift.types import JsonValue
 from resift.validation import check_arguments, check_number, option
@@ -207,10 +216,6 @@ class QdrantVectorStore(QdrantBackend, EngineStore):
     optimise = deprecated_name("optimise", optimize)
 
     @in_thread
-    def _exists(self) -> bool:
-        return self._has_collection()
-
-    @in_thread
     def _write(self, records: Sequence[Record]) -> None:
         models = self._models
         if not self._has_collection():
@@ -240,17 +245,14 @@ class QdrantVectorStore(QdrantBackend, EngineStore):
         return len(existing)
 
     @in_thread
-    def _fetch_documents(self, keys: list[str]) -> list[Document]:
-        return [point.payload or {} for point in self._retrieve(keys, payload=True)]
+    def _fetch(self, keys: list[str], *, vectors: bool) -> list[tuple[Document, Vector]]:
+        points = self._retrieve(keys, payload=True, vectors=vectors)
+        return [(point.payload or {}, point.vector) for point in points]  # type: ignore[misc]
 
     @in_thread
-    def _fetch_vectors(self, keys: list[str]) -> list[tuple[str, Vector]]:
-        by_point = {make_point_id(key): key for key in keys}
-        points = self._retrieve(keys, payload=False, vectors=True)
-        return [(by_point[str(point.id)], point.vector) for point in points]  # type: ignore[misc]
-
-    @in_thread
-    def _tags_lists(self) -> bool:
+    def _read_notes(self) -> TableNotes | None:
+        if not self._has_collection():
+            return None
         if not self._all_lists_tagged:
             models = self._models
             current = models.FieldCondition(key="tags_version", match=models.MatchValue(value=TAGS_VERSION))
@@ -259,10 +261,10 @@ class QdrantVectorStore(QdrantBackend, EngineStore):
                 self.collection, scroll_filter=outdated, limit=1, with_payload=False, with_vectors=False
             )
             self._all_lists_tagged = not points
-        return self._all_lists_tagged
+        return TableNotes("none", TAGS_VERSION if self._all_lists_tagged else "")
 
     @in_thread
-    def _has_index(self) -> bool:
+    def _has_vector_index(self) -> bool:
         return not self._is_local and bool(self._client.get_collection(self.collection).indexed_vectors_count)
 
     @in_thread

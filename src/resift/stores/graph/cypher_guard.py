@@ -32,8 +32,8 @@ def check_cypher(statement: str, *, procedures: Iterable[str] = (), functions: I
         raise UnsafeCypherError(f"the statement is a {type(statement).__name__}, not a string")
     if len(statement) > MAX_LENGTH:
         raise UnsafeCypherError(f"the statement has {len(statement)} characters, more than {MAX_LENGTH}")
-    allowed_procedures = tokens.PROCEDURES | _lowercase("procedures", procedures)
-    allowed_functions = tokens.FUNCTIONS | _lowercase("functions", functions)
+    allowed_procedures = _allowed_names("procedures", procedures)
+    allowed_functions = _allowed_names("functions", functions)
     readings = [statement]
     if "\\" in statement:  # as written, and in each way in which an engine may decode its escapes
         readings += [pattern.sub(_decode_escape, statement) for pattern in (_ESCAPE, _ESCAPE_OR_PAIR)]
@@ -53,12 +53,13 @@ def check_cypher_for(store: object, statement: str) -> None:
     check_cypher(statement, procedures=getattr(store, "procedures", ()), functions=getattr(store, "functions", ()))
 
 
-def _lowercase(argument: str, names: Iterable[str]) -> frozenset[str]:
+def _allowed_names(kind: str, names: Iterable[str]) -> frozenset[str]:
+    """Return the built-in names and these; `kind` is "procedures" or "functions"."""
     is_list = isinstance(names, Iterable) and not isinstance(names, (str, bytes))
     listed = list(names) if is_list else []
     if not is_list or not all(isinstance(name, str) for name in listed):
-        raise InputError(f"{argument} is a {type(names).__name__}; pass a list of names.")
-    return frozenset(name.lower() for name in listed)
+        raise InputError(f"{kind} is a {type(names).__name__}; pass a list of names.")
+    return tokens.read_only_names(kind) | {name.lower() for name in listed}
 
 
 def _decode_escape(match: re.Match[str]) -> str:
@@ -74,9 +75,8 @@ CLAUSE, OPERAND, AFTER, LABEL, CALLED, NAMED = "clause", "operand", "after", "la
 
 _CLOSERS = {"(": ")", "[": "]", "{": "}"}
 _END = Token(SYMBOL, "", -1)  # before the first token and after the last
-_HINT_WORDS = frozenset({"INDEX", "SCAN", "SEEK", "TEXT", "RANGE", "POINT"})
 _SUBQUERIES = frozenset({"EXISTS", "COUNT", "COLLECT"})
-_AFTER_PATTERN = READ_STARTS | {"WHERE", "ORDER", "SKIP", "LIMIT", "UNION", "USING"}
+_AFTER_PATTERN = READ_STARTS | {"WHERE", "ORDER", "SKIP", "LIMIT", "UNION"}
 _SOFT_PREFIXES = frozenset({"NOT", "DISTINCT"})
 
 
@@ -116,13 +116,19 @@ class _Parser:
         if self._index >= len(self._tokens):
             raise self._error("there is no statement", index=max(0, len(self._tokens) - 1))
         while self._index < len(self._tokens):
-            token = self._peek()
-            if token.kind == WORD:
-                self._take_word(token)
-            elif token.kind == SYMBOL:
+            token, state = self._peek(), self._top.state
+            if token.kind == SYMBOL:
                 self._take_symbol(token.text)
-            else:
+            elif token.kind != WORD:
                 self._take_value(token)
+            elif state == LABEL:
+                self._advance(AFTER)
+            elif state == OPERAND:
+                self._take_operand_word(token.key)
+            elif state == AFTER:
+                self._take_word_after_operand(token.key)
+            else:
+                self._take_clause(token.key)
         if len(self._frames) > 1:
             reason = f"the bracket {self._top.opener!r} is never closed"
             raise self._error(reason, index=len(self._tokens) - 1)
@@ -183,17 +189,6 @@ class _Parser:
         return ".".join(parts).lower(), ahead
 
     # Words
-
-    def _take_word(self, token: Token) -> None:
-        state = self._top.state
-        if state == LABEL:
-            self._advance(AFTER)
-        elif state == OPERAND:
-            self._take_operand_word(token.key)
-        elif state == AFTER:
-            self._take_word_after_operand(token.key)
-        else:
-            self._take_clause(token.key)
 
     def _take_operand_word(self, key: str) -> None:
         before = self._peek(-1)
@@ -266,7 +261,13 @@ class _Parser:
         elif key == "NOT" and following.key in ("NULL", "IN"):
             self._advance(OPERAND)
         elif key == "AS":
-            self._take_alias()
+            self._index += 1
+            if top.function == "cast":
+                self._take_type()
+            elif self._peek().kind not in (WORD, NAME):
+                raise self._error("AS without a name")
+            else:
+                self._advance(NAMED if top.query else AFTER)  # between clauses a name ends its item
         elif key in ("ASC", "ASCENDING", "DESC", "DESCENDING"):
             self._advance(AFTER)
         elif top.cases and key in ("WHEN", "THEN", "ELSE"):
@@ -280,16 +281,6 @@ class _Parser:
             self._advance(AFTER)
         else:
             self._take_clause(key)
-
-    def _take_alias(self) -> None:
-        self._index += 1
-        if self._top.function == "cast":
-            self._take_type()
-        elif self._peek().kind not in (WORD, NAME):
-            raise self._error("AS without a name")
-        else:
-            # Between clauses a name ends its item.
-            self._advance(NAMED if self._top.query else AFTER)
 
     # Clauses
 
@@ -313,11 +304,17 @@ class _Parser:
         if not top.query:
             raise self._word_error(key)
         if key in READ_STARTS:
-            self._take_read_clause(key)
+            if key == "OPTIONAL":
+                self._index += 1
+                key = self._peek().key
+                if key not in ("MATCH", "CALL"):
+                    raise self._error("OPTIONAL without MATCH or CALL")
+            top.clause = key
+            self._advance(OPERAND)
+            if key == "CALL":
+                self._take_call()
         elif top.state == CLAUSE:
             raise self._word_error(key)
-        elif key == "HINT":
-            self._take_join_hint()
         elif key in tokens.CONTINUATIONS:
             top.clause = key
             self._advance(OPERAND)
@@ -328,23 +325,8 @@ class _Parser:
             self._advance(OPERAND, tokens=2)
         elif key == "FINISH":
             self._advance(CALLED)
-        elif key == "USING":
-            self._take_index_hint()
         else:
             raise self._word_error(key)
-
-    def _take_read_clause(self, key: str) -> None:
-        if key == "OPTIONAL":
-            self._index += 1
-            key = self._peek().key
-            if key not in ("MATCH", "CALL"):
-                raise self._error("OPTIONAL without MATCH or CALL")
-        self._top.clause = key
-        if key == "CALL":
-            self._index += 1
-            self._take_call()
-        else:
-            self._advance(OPERAND)
 
     def _take_call(self) -> None:
         """Take a subquery, or the name of an allowed procedure."""
@@ -372,50 +354,11 @@ class _Parser:
         if not self._peek().is_("{"):
             raise self._error("CALL without a subquery")
 
-    # Hints and types contain names only. Each is read completely here, so nothing in it can be an operand.
-
-    def _take_join_hint(self) -> None:
-        """Take Ladybug's join order: HINT ((a JOIN e) JOIN b) MULTI_JOIN f."""
-        self._index += 1
-        depth = 0
-        while True:
-            while self._peek().is_("("):
-                depth += 1
-                self._index += 1
-            self._take_name()
-            while depth and self._peek().is_(")"):
-                depth -= 1
-                self._index += 1
-            if self._peek().key not in ("JOIN", "MULTI_JOIN"):
-                break
-            self._index += 1
-        if depth:
-            raise self._error("a join hint whose brackets do not match")
-        self._top.state = AFTER
-
-    def _take_index_hint(self) -> None:
-        """Take Neo4j's hints: USING INDEX n:Label(property), USING SCAN n:Label, USING JOIN ON a, b."""
-        self._index += 1
-        if self._peek().key == "JOIN" and self._peek(1).key == "ON":
-            self._index += 2
-            self._take_names()
-        elif self._peek().key in _HINT_WORDS:
-            while self._peek().key in _HINT_WORDS and not self._peek(1).is_(":"):
-                self._index += 1
-            self._take_name()
-            self._expect_symbol(":")
-            self._take_name()
-            if self._peek().is_("("):
-                self._index += 1
-                self._take_names()
-                self._expect_symbol(")")
-        else:
-            raise self._word_error("USING")
-        self._top.state = AFTER
-
     def _take_type(self) -> None:
-        """Take the type of CAST(x AS type): INT64[], DECIMAL(18, 3), STRUCT(a UNION(b INT64, c tokens.STRING))."""
-        self._take_name()
+        """Take the type of CAST(x AS type) completely: INT64[], DECIMAL(18, 3), STRUCT(a UNION(b INT64, c STRING))."""
+        if self._peek().kind not in (WORD, NAME):
+            raise self._error("something else where a name is expected")
+        self._index += 1
         closers: list[str] = []
         while closers or not self._peek().is_(")"):
             token = self._peek()
@@ -427,22 +370,6 @@ class _Parser:
                 raise self._error("something other than a type after AS")
             self._index += 1
         self._top.state = AFTER
-
-    def _take_name(self) -> None:
-        if self._peek().kind not in (WORD, NAME):
-            raise self._error("something else where a name is expected")
-        self._index += 1
-
-    def _take_names(self) -> None:
-        self._take_name()
-        while self._peek().is_(",", "."):
-            self._index += 1
-            self._take_name()
-
-    def _expect_symbol(self, symbol: str) -> None:
-        if not self._peek().is_(symbol):
-            raise self._error(f"something else where {symbol!r} is expected")
-        self._index += 1
 
     # Values and symbols
 
@@ -469,7 +396,11 @@ class _Parser:
         if text in _CLOSERS:
             self._open_bracket(text)
         elif text in ")]}":
-            self._close_bracket(text)
+            if _CLOSERS.get(top.opener) != text:
+                raise self._error(f"{text!r} closes no bracket")
+            self._check_complete(top)
+            self._frames.pop()
+            self._advance(top.then)
         elif text == ";":
             if len(self._frames) > 1 or len(self._tokens) - self._index > 1:
                 raise self._error("more than one statement")
@@ -503,7 +434,11 @@ class _Parser:
             else:  # the factorial of the operand before it
                 self._advance(AFTER)
         elif text == ".":
-            self._take_dot(following)
+            if following.kind not in (WORD, NAME) and not following.is_("*"):
+                raise self._error("a dot without a property name")
+            if self._peek(2).is_("(") and not following.is_("*"):
+                raise self._error("a call on a value")
+            self._advance(AFTER, tokens=2)
         elif text == "*":
             top.star = top.relationship
             infix = top.state == AFTER and not top.star and not repeats_pattern
@@ -512,14 +447,6 @@ class _Parser:
             self._advance(AFTER)
         else:
             self._advance(OPERAND)
-
-    def _take_dot(self, following: Token) -> None:
-        if not following.is_("*"):
-            if following.kind not in (WORD, NAME):
-                raise self._error("a dot without a property name")
-            if self._peek(2).is_("("):
-                raise self._error("a call on a value")
-        self._advance(AFTER, tokens=2)
 
     def _open_bracket(self, text: str) -> None:
         top = self._top
@@ -533,14 +460,6 @@ class _Parser:
         subscript = text == "[" and top.state == AFTER
         top.state = AFTER
         self._push(_Frame(text, OPERAND, relationship=relationship, subscript=subscript))
-
-    def _close_bracket(self, text: str) -> None:
-        frame = self._top
-        if _CLOSERS.get(frame.opener) != text:
-            raise self._error(f"{text!r} closes no bracket")
-        self._check_complete(frame)
-        self._frames.pop()
-        self._advance(frame.then)
 
     def _may_precede_bracket(self, token: Token) -> bool:
         """Return whether an opening bracket may follow an operand: only in path patterns."""

@@ -1,14 +1,15 @@
 """Cypher text to tokens, and the words, procedures and functions that the guard knows.
 
-Text that two engines could read differently is refused here. The lists come from openCypher 9, the Neo4j 5
-manual, the Ladybug catalogue (`CALL show_functions()`), and the Memgraph and FalkorDB manuals. Names that are
-not listed are refused.
+Text that two engines could read differently is refused here, and so are names that are not listed.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 import unicodedata
+from functools import cache
+from importlib import resources
 from typing import NamedTuple
 
 from resift.errors import UnsafeCypherError
@@ -123,7 +124,7 @@ def _words(text: str) -> frozenset[str]:
 READ_STARTS = _words("MATCH OPTIONAL WITH UNWIND RETURN CALL")
 """Clauses that may open a statement, a subquery or an arm of UNION."""
 
-CONTINUATIONS = _words("WHERE SKIP LIMIT OFFSET YIELD FILTER LET HINT")
+CONTINUATIONS = _words("WHERE SKIP LIMIT OFFSET YIELD FILTER LET")
 """Clauses that may follow another and take an expression."""
 
 FORBIDDEN = _words(
@@ -147,9 +148,8 @@ KEYWORDS = (
     | FORBIDDEN
     | INFIX
     | _words(
-        """ORDER BY UNION ALL AS ASC ASCENDING DESC DESCENDING CASE WHEN THEN ELSE END NOT
-        DISTINCT STARTS ENDS
-        EXISTS COUNT COLLECT NULL TRUE FALSE USING INDEX SCAN FINISH EXPLAIN PROFILE CYPHER ON"""
+        """ORDER BY UNION ALL AS ASC ASCENDING DESC DESCENDING CASE WHEN THEN ELSE END NOT DISTINCT STARTS ENDS
+        EXISTS COUNT COLLECT NULL TRUE FALSE USING HINT FINISH EXPLAIN PROFILE CYPHER"""
     )
 )
 
@@ -158,80 +158,9 @@ PREPARSER_OPTIONS = _words(
     connectcomponentsplanner parallelruntimesupport inferschemaparts labelinference"""
 )
 
-PROCEDURES = _words(
-    """
-    show_tables table_info show_connection show_functions show_indexes show_sequences show_macros show_graphs
-    show_warnings show_attached_databases show_loaded_extensions show_official_extensions
-    show_projected_graphs projected_graph_info db_version catalog_version storage_version current_setting
-    storage_info stats_info bm_info fsm_info disk_size_info query_vector_index query_fts_index page_rank pr
-    weakly_connected_components wcc strongly_connected_components scc strongly_connected_components_kosaraju
-    scc_ko k_core_decomposition kcore louvain spanning_forest sf
 
-    db.labels db.relationshiptypes db.propertykeys db.info db.ping db.indexes db.constraints
-    db.schema.visualization db.schema.nodetypeproperties db.schema.reltypeproperties db.meta.stats
-    db.index.fulltext.querynodes db.index.fulltext.queryrelationships db.index.fulltext.listavailableanalyzers
-    db.index.vector.querynodes db.index.vector.queryrelationships db.idx.fulltext.querynodes
-    db.idx.fulltext.queryrelationships db.idx.vector.querynodes db.idx.vector.queryrelationships
-    dbms.components dbms.procedures dbms.functions
-
-    apoc.help apoc.meta.schema apoc.meta.stats apoc.meta.data apoc.meta.graph apoc.meta.subgraph
-    apoc.meta.nodetypeproperties apoc.meta.reltypeproperties apoc.path.expand apoc.path.expandconfig
-    apoc.path.subgraphnodes apoc.path.subgraphall apoc.path.spanningtree apoc.neighbors.tohop
-    apoc.neighbors.athop apoc.neighbors.byhop apoc.algo.dijkstra apoc.algo.astar apoc.algo.allsimplepaths
-
-    mg.procedures mg.functions schema.node_type_properties schema.rel_type_properties vector_search.search
-    vector_search.show_index_info text_search.search text_search.search_all
-    """
-)
-"""Procedures that only read the graph and its schema. Names are in lower case."""
-
-FUNCTIONS = _words(
-    """
-    all any none single exists reduce extract filter shortestpath allshortestpaths allreduce avg collect count
-    count_if max min percentilecont percentiledisc stdev stdevp sum histogram coalesce nullif ifnull case cast
-    typeof type valuetype id elementid labels label keys properties nodes relationships rels length startnode
-    endnode start_node end_node internal_id offset rowid cost is_trail is_acyclic degree indegree outdegree
-    head last tail size range reverse isempty cardinality values toset abs ceil ceiling floor round sign sqrt
-    cbrt exp log ln log2 log10 power pow even factorial gamma lgamma negate rand random e pi sin cos tan cot
-    asin acos atan atan2 degrees radians haversin isnan greatest least bitshift_left bitshift_right
-    bitwise_and bitwise_or bitwise_xor hash md5 sha256 left right trim btrim ltrim rtrim lpad rpad lower upper
-    lcase ucase tolower toupper replace split substring substr char_length character_length normalize concat
-    concat_ws contains starts_with ends_with prefix suffix repeat initcap levenshtein string_split str_split
-    string_to_array split_part regexp_matches regexp_full_match regexp_replace regexp_extract
-    regexp_extract_all regexp_split_to_array list_to_string array_extract encode decode octet_length toboolean
-    tobooleanornull tobooleanlist tofloat tofloatornull tofloatlist tointeger tointegerornull tointegerlist
-    tostring tostringornull tostringlist to_blob to_bool to_date to_days to_double to_epoch_ms to_float
-    to_hours to_int128 to_int16 to_int32 to_int64 to_int8 to_interval to_microseconds to_milliseconds
-    to_minutes to_months to_seconds to_serial to_string to_timestamp to_uint128 to_uint16 to_uint32 to_uint64
-    to_uint8 to_uuid to_years blob string uuid gen_random_uuid randomuuid date datetime time localtime
-    localdatetime timestamp duration interval current_date current_timestamp century date_part datepart
-    date_trunc datetrunc dayname monthname last_day make_date epoch_ms time_bucket date.truncate
-    date.statement date.transaction date.realtime datetime.truncate datetime.statement datetime.transaction
-    datetime.realtime datetime.fromepoch datetime.fromepochmillis time.truncate time.statement
-    time.transaction time.realtime localtime.truncate localtime.statement localtime.transaction
-    localtime.realtime localdatetime.truncate localdatetime.statement localdatetime.transaction
-    localdatetime.realtime duration.between duration.indays duration.inmonths duration.inseconds point
-    distance point.distance point.withinbbox vector vector.similarity.cosine vector.similarity.euclidean
-    vector_distance vector_norm vector_dimension_count array_append array_cat array_concat array_contains
-    array_cosine_similarity array_cross_product array_distance array_dot_product array_has array_indexof
-    array_inner_product array_position array_prepend array_push_back array_push_front array_slice
-    array_squared_distance array_value list_any_value list_append list_cat list_concat list_contains
-    list_creation list_distinct list_element list_extract list_filter list_has list_has_all list_has_any
-    list_indexof list_max list_min list_position list_prepend list_product list_reduce list_reverse
-    list_reverse_sort list_slice list_sort list_sum list_transform list_unique element_at map map_extract
-    map_keys map_values struct struct_extract struct_pack union union_extract union_tag union_value decimal
-    constant_or_null currval error json to_json json_extract json_object json_array json_array_length
-    json_contains json_keys json_structure json_type json_valid json_quote json_merge_patch array_to_json
-    row_to_json cast_to_json stem equals not_equals greater_than greater_than_equals less_than
-    less_than_equals wshortest apoc.text.join apoc.text.split apoc.text.replace apoc.text.clean
-    apoc.text.distance apoc.text.levenshteindistance apoc.text.levenshteinsimilarity
-    apoc.text.jarowinklerdistance apoc.text.sorensendicesimilarity apoc.text.capitalize apoc.text.regexgroups
-    apoc.coll.toset apoc.coll.sort apoc.coll.sum apoc.coll.avg apoc.coll.max apoc.coll.min apoc.coll.contains
-    apoc.coll.intersection apoc.coll.union apoc.coll.subtract apoc.coll.flatten apoc.coll.frequencies
-    apoc.map.merge apoc.map.frompairs apoc.map.fromlists apoc.map.removekey apoc.map.removekeys
-    apoc.map.submap apoc.convert.tojson apoc.convert.fromjsonmap apoc.convert.fromjsonlist apoc.convert.tomap
-    apoc.date.format apoc.date.parse apoc.date.convert apoc.agg.first apoc.agg.last apoc.agg.nth
-    apoc.agg.statistics apoc.node.degree apoc.node.labels apoc.meta.cypher.type apoc.meta.cypher.types
-    """
-)
-"""Functions without side effects: none writes, sleeps, reads a file or calls a server. In lower case."""
+@cache
+def read_only_names(kind: str) -> frozenset[str]:
+    """Return the known "procedures" or "functions" that only read, in lower case."""
+    data = resources.files("resift.stores.graph").joinpath("read_only_names.toml").read_text(encoding="utf-8")
+    return _words(tomllib.loads(data)[kind])

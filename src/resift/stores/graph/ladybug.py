@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -194,11 +194,10 @@ def _execute(connection: Any, request: Request) -> JsonObject:
         rows: list[list[JsonValue]] = []
         while len(rows) < max_rows and result.has_next():
             rows.append([_to_json(value) for value in result.get_next()])
-        more = result.has_next()
         result.close()
     except Exception as exc:
         return {"error": str(exc), "kind": "statement"}
-    return {"columns": columns, "rows": rows, "more": more}
+    return {"columns": columns, "rows": rows}
 
 
 def _to_json(value: object) -> JsonValue:
@@ -262,14 +261,8 @@ class LadybugGraphStore:
         procedures: Iterable[str] = (),
         functions: Iterable[str] = (),
     ) -> None:
-        limits = {
-            "timeout_s": timeout_s,
-            "max_rows": max_rows,
-            "memory_mb": memory_mb,
-            "processes": processes,
-            "threads": threads,
-        }
-        for limit, value in limits.items():
+        limits = {"timeout_s": timeout_s, "max_rows": max_rows, "memory_mb": memory_mb}
+        for limit, value in {**limits, "processes": processes, "threads": threads}.items():
             check_number(value, limit, gt=0)
         if importlib.util.find_spec("ladybug") is None:
             raise MissingExtraError("ladybug", "graph")
@@ -295,12 +288,30 @@ class LadybugGraphStore:
         values = _check_parameters(parameters)
         if check_k(k) == 0:
             return []
-        call = _Call()
+        running: list[EngineProcess] = []
+        cancelled = threading.Event()
+
+        def run() -> JsonObject:
+            with self._lend_engine() as engine:
+                running.append(engine)
+                if cancelled.is_set():
+                    engine.end()
+                try:
+                    # The engine's own time limit comes first. Ending the process is for when it fails.
+                    request = (cypher, values, int(self._timeout_s * 1000), self._max_rows)
+                    return engine.run(request, timeout_s=self._timeout_s + 0.5)
+                finally:
+                    running.clear()  # the process may now serve another query
+
         try:
-            answer = await self._workers.run(lambda: self._run(call, cypher, values))
-        except asyncio.CancelledError:
-            call.cancel()
+            answer = await self._workers.run(run)
+        except asyncio.CancelledError:  # end the work, not only the wait
+            cancelled.set()
+            for engine in running:
+                engine.end()
             raise
+        if "error" in answer:
+            raise self._explain(answer)
         return self._make_hits(answer["columns"], answer["rows"], k)
 
     async def close(self) -> None:
@@ -337,42 +348,29 @@ class LadybugGraphStore:
             hits[str(id)] = Hit(str(id), text, 1 / (len(hits) + 1), self.name, metadata)
         return list(hits.values())
 
-    def _run(self, call: _Call, cypher: str, values: JsonObject) -> JsonObject:
-        engine: EngineProcess | None = None
-        try:
-            engine = self._take_engine()
-            call.start(engine)
-            # The engine's own time limit comes first. Ending the process is for when it fails.
-            request = (cypher, values, int(self._timeout_s * 1000), self._max_rows)
-            answer = engine.run(request, timeout_s=self._timeout_s + 0.5)
-        finally:
-            call.finish()
-            self._release_engine(engine)
-        if "error" in answer:
-            raise self._explain(answer)
-        return answer
-
-    def _take_engine(self) -> EngineProcess:
+    @contextlib.contextmanager
+    def _lend_engine(self) -> Iterator[EngineProcess]:
+        """Lend an idle process, or a new one."""
         with self._lock:
             if self._closed:
                 raise self._error("is closed")
-            while self._idle:
-                engine = self._idle.pop()
-                if engine.is_alive:
-                    return engine
-        if not self.path.exists():
-            raise self._error(f"has no database file at {self.path}; build the graph first, or correct the path")
-        return EngineProcess(str(self.path), store=self.name, memory_bytes=self._memory_bytes, threads=self._threads)
-
-    def _release_engine(self, engine: EngineProcess | None) -> None:
+            self._idle = [engine for engine in self._idle if engine.is_alive]
+            engine = self._idle.pop() if self._idle else None
         if engine is None:
-            return
-        with self._lock:
-            keep = engine.is_alive and not self._closed
-            if keep:
-                self._idle.append(engine)
-        if not keep:
-            engine.end()
+            if not self.path.exists():
+                raise self._error(f"has no database file at {self.path}; build the graph first, or correct the path")
+            engine = EngineProcess(
+                str(self.path), store=self.name, memory_bytes=self._memory_bytes, threads=self._threads
+            )
+        try:
+            yield engine
+        finally:
+            with self._lock:
+                keep = engine.is_alive and not self._closed
+                if keep:
+                    self._idle.append(engine)
+            if not keep:
+                engine.end()
 
     def _explain(self, answer: JsonMapping) -> StoreError:
         message = str(answer["error"])
@@ -387,36 +385,6 @@ class LadybugGraphStore:
 
     def _error(self, reason: str, *, transient: bool = False) -> StoreError:
         return StoreError(f"The graph store {self.name!r} {reason}.", store=self.name, transient=transient)
-
-
-class _Call:
-    """One running query. Cancelling it ends the work, not only the wait."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._engine: EngineProcess | None = None
-        self._cancelled = False
-
-    def start(self, engine: EngineProcess) -> None:
-        """Record the process, or end it if the call was already cancelled."""
-        with self._lock:
-            self._engine = engine
-            cancelled = self._cancelled
-        if cancelled:
-            engine.end()
-
-    def finish(self) -> None:
-        """Forget the process, which may now serve another call."""
-        with self._lock:
-            self._engine = None
-
-    def cancel(self) -> None:
-        """End the process that works on this call."""
-        with self._lock:
-            self._cancelled = True
-            engine = self._engine
-        if engine is not None:
-            engine.end()
 
 
 def _check_parameters(parameters: JsonMapping | None) -> JsonObject:

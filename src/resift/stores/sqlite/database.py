@@ -23,9 +23,8 @@ from resift._internal.forking import after_fork, leak
 from resift.errors import StoreError, shell_path
 
 SCHEMA_VERSION = 4
-READABLE_VERSIONS = (2, 3, 4)
-LISTS_INDEXED_SINCE = 3  # version 2 has no attributes for metadata values that are lists
-POSTINGS_SINCE = 4  # versions 2 and 3 have an FTS5 table instead
+LEGACY_VERSION = 2
+"""Files of Resift 0.2: an FTS5 table instead of postings, and no attributes for metadata values that are lists."""
 APPLICATION_ID = 0x52534654  # "RSFT"
 BUSY_TIMEOUT_S = 30.0
 _FIRST_BYTES = b"SQLite format 3\0"
@@ -63,7 +62,7 @@ _LEGACY_DEFINITIONS = (
     *TABLES, "attributes", "attribute_sums", "documents_by_id", "row_blocks", "row_blocks_by_generation",
     "code_blocks", "terms", "term_checks", "terms_data", "terms_idx", "terms_config",
 )  # fmt: skip
-"""What the schema checksum of versions 2 and 3 covers."""
+"""What the schema checksum of the legacy version covers."""
 
 
 class IndexCorruptedError(Exception):
@@ -143,7 +142,7 @@ def parse_metadata(pairs: Sequence[tuple[str, str]]) -> FileMetadata:
             raise IndexCorruptedError("facts", "all")
         segments = (Segment(*map(int, item.split(":"))) for item in facts.get("segments", "").split())
         return FileMetadata(
-            version=4 if "segments" in facts else 3 if "lists" in facts else 2,
+            version=SCHEMA_VERSION if "segments" in facts else LEGACY_VERSION,
             generation=int(facts["generation"]),
             embedder=facts["embedder"],
             dimension=int(facts["dimension"]),
@@ -160,18 +159,9 @@ def parse_metadata(pairs: Sequence[tuple[str, str]]) -> FileMetadata:
 
 def initial_metadata(language: str, analyzer: str) -> dict[str, str]:
     """Return the stored metadata of an empty file."""
-    return {
-        "generation": "0",
-        "embedder": "",
-        "dimension": "0",
-        "language": language,
-        "analyzer": analyzer,
-        "languages": "",
-        "documents": "0",
-        "tokens": "0",
-        "lists": "1",
-        "segments": "",
-    }
+    texts = dict.fromkeys(("embedder", "languages", "segments"), "")
+    numbers = dict.fromkeys(("generation", "dimension", "documents", "tokens"), "0")
+    return {**texts, **numbers, "language": language, "analyzer": analyzer}
 
 
 def write_metadata(connection: sqlite3.Connection, facts: Mapping[str, object]) -> None:
@@ -188,7 +178,7 @@ def write_segments(connection: sqlite3.Connection, segments: tuple[Segment, ...]
 
 def sign_metadata(connection: sqlite3.Connection) -> None:
     """Update the checksum of the file metadata; the last step of every write."""
-    facts: dict[str, str] = dict(connection.execute("SELECT name, value FROM facts"))
+    facts: dict[str, str] = dict(connection.execute(SELECT_FACTS))
     write_metadata(connection, {"checksum": _facts_checksum(facts)})
 
 
@@ -256,7 +246,7 @@ def _facts_checksum(facts: Mapping[str, str]) -> str:
 
 
 def _definitions_checksum(connection: sqlite3.Connection, version: int) -> str:
-    names = (*TABLES, *DERIVED_TABLES) if version >= POSTINGS_SINCE else _LEGACY_DEFINITIONS
+    names = _LEGACY_DEFINITIONS if version == LEGACY_VERSION else (*TABLES, *DERIVED_TABLES)
     (encoding,) = connection.execute("PRAGMA encoding").fetchone()
     definitions = dict(connection.execute("SELECT name, sql FROM sqlite_master"))
     parts = [f"{name} {definitions.get(name)}".encode() for name in names]
@@ -398,8 +388,7 @@ class DatabaseFile:
     @contextlib.contextmanager
     def _lend(self) -> Iterator[Connection]:
         with self.translate_errors():
-            if self.closed:
-                self.require_open()
+            self.require_open()
             connection: Connection | None = None
             with self._lock:
                 pool_number = self._pool_number
@@ -442,7 +431,7 @@ class DatabaseFile:
             connection.execute("PRAGMA cache_size=-8192")  # negative: KiB, so 8 MB per connection
             connection.stamp = stamp
             connection.version = read_version(connection)
-            if connection.version in READABLE_VERSIONS and connection.version < POSTINGS_SINCE:
+            if connection.version == LEGACY_VERSION:
                 # Made outside of transactions: a rollback would take it away.
                 connection.execute("CREATE VIRTUAL TABLE temp.instances USING fts5vocab(main, terms, instance)")
         except BaseException:
@@ -499,10 +488,10 @@ class DatabaseFile:
                 f"{self.path} was written by Resift 0.1, which this version cannot read. Rebuild it from "
                 f"its files: resift index FOLDER --store {shell_path(self.path.with_suffix('.new.db'))}"
             )
-        if connection.version not in READABLE_VERSIONS:
+        if connection.version not in (LEGACY_VERSION, SCHEMA_VERSION):
             raise self._error(
-                f"{self.path} has schema version {connection.version}; this Resift reads up to "
-                f"{SCHEMA_VERSION}. Index again into a new file, or use the Resift that wrote it."
+                f"{self.path} has schema version {connection.version}; this Resift reads "
+                f"{LEGACY_VERSION} and {SCHEMA_VERSION}. Index again into a new file, or use the Resift that wrote it."
             )
         check_definitions(connection)
 

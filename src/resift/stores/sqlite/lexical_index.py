@@ -27,7 +27,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from resift._internal.arrays import Array
-from resift.stores.sqlite.database import POSTINGS_SINCE, Connection, IndexCorruptedError, Segment, checksum
+from resift.stores.sqlite.database import LEGACY_VERSION, Connection, IndexCorruptedError, Segment, checksum
 from resift.stores.sqlite.rows import ABSENT, BLOCK_ROWS, RowList, read_lengths
 from resift.text.analysis import BM25, idf
 
@@ -286,7 +286,7 @@ def _decode_integers(data: bytes) -> list[int]:
 
 def read_occurrences(connection: Connection, segments: Sequence[Segment], term: str) -> Occurrences:
     """Return the rows that contain a term, including rows deleted since, and its count in each."""
-    if connection.version < POSTINGS_SINCE:
+    if connection.version == LEGACY_VERSION:
         return _read_legacy_occurrences(connection, term)
     numbers = ",".join(f"({segment.number})" for segment in segments) or "(0)"
     # One block per segment: the one that contains the term, if the segment has it.
@@ -318,7 +318,7 @@ def read_occurrences(connection: Connection, segments: Sequence[Segment], term: 
 
 
 def _read_legacy_occurrences(connection: sqlite3.Connection, term: str) -> Occurrences:
-    """Read a term from the FTS5 table of versions 2 and 3."""
+    """Read a term from the FTS5 table of a legacy file."""
     # One long string is read in one step. Row by row takes four times as long and holds the GIL.
     statement = "SELECT group_concat(doc) FROM temp.instances WHERE term = ?"
     (rows,) = connection.execute(statement, (term,)).fetchone()
@@ -330,7 +330,7 @@ def _read_legacy_occurrences(connection: sqlite3.Connection, term: str) -> Occur
 
 
 def iterate_legacy_terms(connection: sqlite3.Connection) -> Iterator[tuple[str, Counter[int]]]:
-    """Yield (term, row -> count) of the FTS5 table of versions 2 and 3, in term order."""
+    """Yield (term, row -> count) of the FTS5 table of a legacy file, in term order."""
     statement = "SELECT term, group_concat(doc) FROM temp.instances GROUP BY term ORDER BY term"
     for term, rows in connection.execute(statement):
         yield term, Counter(map(int, rows.split(",")))

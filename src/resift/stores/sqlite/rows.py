@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-import sys
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
@@ -279,20 +278,12 @@ def unpack_lengths(block: int, packed: bytes, stored: int) -> array[int]:
     """Return the document lengths of a stored block."""
     if checksum(block, packed) != stored or len(packed) not in (0, BLOCK_ROWS * 4):
         raise IndexCorruptedError("row_blocks", block)
-    lengths = array("i", packed) if packed else array("i", [ABSENT]) * BLOCK_ROWS
-    if sys.byteorder == "big" and packed:
-        lengths.byteswap()
-    return lengths
+    return array("i", packed) if packed else array("i", [ABSENT]) * BLOCK_ROWS
 
 
 def pack_lengths(lengths: array[int]) -> bytes:
-    """Return the stored form of a block: little-endian, or empty if it has no documents."""
-    if lengths.count(ABSENT) == BLOCK_ROWS:
-        return b""
-    if sys.byteorder == "big":
-        lengths = lengths[:]
-        lengths.byteswap()
-    return lengths.tobytes()
+    """Return the stored form of a block, which is empty if the block has no documents."""
+    return b"" if lengths.count(ABSENT) == BLOCK_ROWS else lengths.tobytes()
 
 
 class RowList:
@@ -435,7 +426,7 @@ _IS_DIGEST = "value >= X'23' AND value < X'24'"  # bytes that begin with "#", in
 def list_attributes(metadata: Metadata, *, lists: bool = True) -> list[tuple[str, object]]:
     """Return the distinct (key, stored value) pairs that filters compare.
 
-    Each item of a list is a value. `lists=False` skips lists, as files of version 2 do.
+    Each item of a list is a value. `lists=False` skips lists, as files of the legacy version do.
     """
     pairs = [
         (key, _to_sql(item))
@@ -453,7 +444,7 @@ def find_rows(connection: Connection, tests: Sequence[Test]) -> list[int] | None
 
 def explain_stored_filter(connection: Connection, where: Where) -> dict[str, str]:
     """Return key -> note for each condition that no document passes, or whose key no document has."""
-    if connection.version < database.LISTS_INDEXED_SINCE:
+    if connection.version == database.LEGACY_VERSION:
         return filters.explain_filter(where, [row.decode_metadata() for row in iterate_documents(connection)])
     known = [key for (key,) in connection.execute(_KEYS)]
     notes: dict[str, str] = {}
@@ -494,7 +485,7 @@ def _find_rows_passing(connection: Connection, test: Test) -> Collection[int]:
     if test.operator == "!=":
         return set(_list_all_rows(connection)) - set(_find_rows_passing(connection, test._replace(operator="=")))
     rows = _find_equal(connection, test) if test.operator == "=" else _find_in_range(connection, test)
-    if connection.version < database.LISTS_INDEXED_SINCE:
+    if connection.version == database.LEGACY_VERSION:
         rows += _find_in_lists(connection, test)
     return rows
 

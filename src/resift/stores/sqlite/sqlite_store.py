@@ -487,8 +487,7 @@ class SQLiteStore(base.HybridSearch):
         return await self._run(self._writer, write)
 
     async def _run(self, workers: base.Workers, work: Callable[[], T]) -> T:
-        if self._file.closed:
-            self._file.require_open()
+        self._file.require_open()
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return await workers.run(work)

@@ -12,7 +12,6 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from ctypes import c_int32, c_int64, c_void_p
 from threading import Thread
-from typing import NamedTuple
 
 from resift._internal.arrays import Array, np
 from resift.native.library import native_kernel
@@ -39,13 +38,6 @@ _MASKED = 65_535
 _BLOCKS_FOR_TWO_THREADS = 256  # from this size, half a scan takes longer than starting a thread
 
 
-class Neighbors(NamedTuple):
-    """(row, cosine) of the best k and of all that may tie with the last of them."""
-
-    matches: list[tuple[int, float]]
-    approximate: bool
-
-
 class VectorView:
     """The vectors of one generation: all of them in memory, or their codes, or neither."""
 
@@ -55,27 +47,27 @@ class VectorView:
         self.vectors = vectors
         self._table = None if codes is None else CodeTable([codes[block] for block in rows.blocks])
 
-    def search(self, connection: sqlite3.Connection, query: Array, k: int, allowed: Sequence[int] | None) -> Neighbors:
-        """Return the best k by cosine.
+    def search(
+        self, connection: sqlite3.Connection, query: Array, k: int, allowed: Sequence[int] | None
+    ) -> tuple[list[tuple[int, float]], bool]:
+        """Return (row, cosine) of the best k and of all that may tie, and whether the search was approximate.
 
         A float32 scan selects them, and their scores are then summed in float64. So the scores depend neither
         on a row's position in memory nor on the number of threads.
         """
         if not self.rows.blocks:
-            return Neighbors([], approximate=False)
+            return [], False
         mask = self.rows.mask(allowed)
         if self._table is None:
-            return Neighbors(self._scan(connection, query, k, mask), approximate=False)
+            return self._scan(connection, query, k, mask), False
         # Codes order only roughly, so several times k vectors are read.
         batch = max(_BATCH, 5 * k)
         # Documents that pass a filter may be anywhere in the order of the codes, so more of them are read.
         if int(mask.sum()) <= (batch if allowed is None else 4 * batch):
-            candidates = _Candidates(connection, query)
-            candidates.read(self.rows.rows_at(mask.nonzero()[0]))
-            return Neighbors(candidates.best(k), approximate=False)
+            candidates = _Candidates(connection, query, self.rows.rows_at(mask.nonzero()[0]))
+            return candidates.best(k), False
         rows = self.rows.rows_at(self._table.nearest(quantize_query(query), batch * _MAX_BATCHES, mask))
-        candidates = _Candidates(connection, query)
-        candidates.read(rows[:batch])
+        candidates = _Candidates(connection, query, rows[:batch])
         before: set[int] = set()
         for start in range(batch, len(rows), batch):
             best = candidates.best_rows(k)
@@ -84,7 +76,7 @@ class VectorView:
                 break
             before = best
             candidates.read(rows[start : start + batch])
-        return Neighbors(candidates.best(k), approximate=True)
+        return candidates.best(k), True
 
     def _scan(self, connection: sqlite3.Connection, query: Array, k: int, mask: Array) -> list[tuple[int, float]]:
         scores = np.empty(len(mask), dtype=np.float32)
@@ -103,9 +95,7 @@ class VectorView:
         slots = _select_top(scores, min(k, int(mask.sum())))
         rows = self.rows.rows_at(slots)
         if self.vectors is None:
-            candidates = _Candidates(connection, query)
-            candidates.read(rows)
-            return candidates.best(k)
+            return _Candidates(connection, query, rows).best(k)
         vectors = np.empty((len(slots), len(query)), dtype=np.float32)
         # Slots ascend, so each block is one slice of them.
         positions = slots // BLOCK_ROWS
@@ -159,7 +149,7 @@ def measure_recall(connection: sqlite3.Connection, rows: RowList, queries: int, 
     for vector in read_vectors(connection, sample).values():
         top: list[set[int]] = []
         for view in views:
-            matches = view.search(connection, np.frombuffer(vector, dtype="<f4"), k, None).matches
+            matches = view.search(connection, np.frombuffer(vector, dtype="<f4"), k, None)[0]
             best = sorted(matches, key=lambda match: (-match[1], match[0]))[:k]
             top.append({row for row, _ in best})
         shares.append(len(top[0] & top[1]) / len(top[0]))
@@ -169,12 +159,13 @@ def measure_recall(connection: sqlite3.Connection, rows: RowList, queries: int, 
 class _Candidates:
     """Vectors read from the file so far, with their approximate cosines to a query."""
 
-    def __init__(self, connection: sqlite3.Connection, query: Array) -> None:
+    def __init__(self, connection: sqlite3.Connection, query: Array, rows: Array) -> None:
         self._connection = connection
         self._query = query
         self._rows = np.zeros(0, dtype=np.int64)
         self._scores = np.zeros(0, dtype=np.float32)
         self._matrix = np.zeros((0, len(query)), dtype=np.float32)
+        self.read(rows)
 
     def read(self, rows: Array) -> None:
         """Read further rows."""
@@ -230,18 +221,6 @@ def _select_top(scores: Array, k: int) -> Array:
 # Bit codes
 
 
-class QuantizedQuery(NamedTuple):
-    """A query in bit planes: row 0 has its signs, row 1 + b has bit b of its magnitudes."""
-
-    planes: Array
-
-    @property
-    def max_distance(self) -> int:
-        """The largest possible distance."""
-        words: int = self.planes.shape[1]
-        return _MAX_LEVEL * 64 * words
-
-
 class CodeTable:
     """The codes of all blocks in memory."""
 
@@ -249,31 +228,34 @@ class CodeTable:
         self.blocks = blocks
         self.addresses = np.array([block.ctypes.data for block in blocks], dtype=np.uint64)
 
-    def nearest(self, query: QuantizedQuery, count: int, mask: Array) -> Array:
-        """Return the slots of the `count` smallest distances and of all that tie, nearest first."""
+    def nearest(self, query: Array, count: int, mask: Array) -> Array:
+        """Return the slots of the `count` nearest codes and of all that tie, nearest first."""
         distances, histogram = self._distances(query, mask)
         cumulative = np.cumsum(histogram)
         limit = int(np.searchsorted(cumulative, min(count, int(cumulative[-1]))))
         slots = np.flatnonzero(distances <= limit)
         return slots[np.argsort(distances[slots], kind="stable")]
 
-    def _distances(self, query: QuantizedQuery, mask: Array) -> tuple[Array, Array]:
+    def _distances(self, query: Array, mask: Array) -> tuple[Array, Array]:
+        """Return the distance of each slot, and how many slots have each distance."""
+        words: int = query.shape[1]
+        max_distance = _MAX_LEVEL * 64 * words
         distances = np.empty(len(self.blocks) * BLOCK_ROWS, dtype=np.uint16)
         compiled = _compiled_function()
         if compiled is None:
             for i, block in enumerate(self.blocks):
                 distances[i * BLOCK_ROWS : (i + 1) * BLOCK_ROWS] = _distances_with_numpy(block, query)
             distances[mask == 0] = _MASKED
-            return distances, np.bincount(distances[mask != 0], minlength=query.max_distance + 1)
-        histograms = np.zeros((2, query.max_distance + 1), dtype=np.int64)
+            return distances, np.bincount(distances[mask != 0], minlength=max_distance + 1)
+        histograms = np.zeros((2, max_distance + 1), dtype=np.int64)
 
         def scan(start: int, end: int, histogram: Array) -> None:
             slots = slice(start * BLOCK_ROWS, end * BLOCK_ROWS)
             compiled(
                 self.addresses[start:end].ctypes.data,
                 end - start,
-                query.planes.shape[1],
-                query.planes.ctypes.data,
+                words,
+                query.ctypes.data,
                 mask[slots].ctypes.data,
                 distances[slots].ctypes.data,
                 histogram.ctypes.data,
@@ -301,13 +283,13 @@ def encode_vectors(vectors: Array) -> Array:
     return np.packbits(wide, axis=1, bitorder="little").view("<u8")
 
 
-def quantize_query(query: Array) -> QuantizedQuery:
-    """Return the bit planes of a query vector."""
+def quantize_query(query: Array) -> Array:
+    """Return the bit planes of a query vector: row 0 has its signs, row 1 + b has bit b of its magnitudes."""
     magnitudes = np.abs(query.astype(np.float64))
     scale = _CLIP * np.sqrt(np.mean(magnitudes * magnitudes)) or 1.0
     levels = np.minimum(np.rint(magnitudes * (_MAX_LEVEL / scale)), _MAX_LEVEL).astype(np.uint8)
     planes = [(levels >> bit & 1).astype(np.float32) for bit in range(_BITS)]
-    return QuantizedQuery(np.ascontiguousarray(encode_vectors(np.stack([query, *planes]))))
+    return np.ascontiguousarray(encode_vectors(np.stack([query, *planes])))
 
 
 def read_codes(connection: sqlite3.Connection, blocks: Sequence[int], dimension: int) -> Iterator[tuple[int, Array]]:
@@ -343,24 +325,18 @@ def _unpack_codes(block: int, stored: tuple[bytes, int] | None, size: int) -> Ar
     return np.frombuffer(stored[0], dtype="<u8").reshape(-1, BLOCK_ROWS)
 
 
-def _distances_with_numpy(block: Array, query: QuantizedQuery) -> Array:
+def _distances_with_numpy(block: Array, query: Array) -> Array:
     """Return the same numbers as the compiled function, more slowly."""
+    bits_per_byte = np.array([byte.bit_count() for byte in range(256)], dtype=np.uint16)
     total = np.zeros(BLOCK_ROWS, dtype=np.uint16)
-    signs, *planes = query.planes
+    signs, *planes = query
     for word in range(len(block)):
         differing = block[word] ^ signs[word]
         for bit, plane in enumerate(planes):
             if plane[word]:
-                total += _count_bits(differing & plane[word]).astype(np.uint16) << np.uint16(bit)
+                bits = bits_per_byte[(differing & plane[word]).view(np.uint8)].reshape(BLOCK_ROWS, 8)
+                total += bits.sum(axis=1, dtype=np.uint16) << np.uint16(bit)
     return total
-
-
-def _count_bits(words: Array) -> Array:
-    if hasattr(np, "bitwise_count"):
-        return np.bitwise_count(words)
-    table = np.array([bin(byte).count("1") for byte in range(256)], dtype=np.uint8)
-    counts: Array = table[words.view(np.uint8)].reshape(len(words), 8).sum(axis=1)
-    return counts
 
 
 def _compiled_function() -> Callable[..., None] | None:

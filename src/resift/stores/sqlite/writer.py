@@ -13,21 +13,15 @@ from resift._internal.arrays import np
 from resift.errors import StoreError, shell_path
 from resift.stores.sqlite import database, lexical_index, vector_index
 from resift.stores.sqlite import rows as stored_rows
-from resift.stores.sqlite.database import (
-    Connection,
-    FileMetadata,
-    IndexCorruptedError,
-    Segment,
-    checksum,
-    read_metadata,
-)
-from resift.stores.sqlite.rows import ABSENT, BLOCK_ROWS, RowList, StoredRow, read_lengths, read_rows
+from resift.stores.sqlite.database import Connection, FileMetadata, IndexCorruptedError, checksum, read_metadata
+from resift.stores.sqlite.rows import ABSENT, BLOCK_ROWS, RowListCache, StoredRow, read_lengths, read_rows
 from resift.text import Analysis, Analyzer
-from resift.types import Hit, Metadata, to_json
+from resift.types import Hit, to_json
 
 _MIN_BLOCK_DOCUMENTS = BLOCK_ROWS // 4
 """A block with fewer documents is emptied into the newest one, so that deletions free memory."""
 _MAX_PROBLEMS = 20
+_SUM_ATTRIBUTES = "SELECT key, value, count(*), sum(row) FROM attributes GROUP BY key, value"
 _SEGMENT_DOCUMENTS = 10_000  # documents whose terms are in memory while a file is analyzed again
 
 
@@ -271,19 +265,17 @@ def merge_keyword_index(connection: Connection) -> None:
         database.write_segments(connection, segments.segments)
 
 
-def rebuild_codes(connection: sqlite3.Connection) -> int:
+def rebuild_codes(connection: Connection) -> int:
     """Rebuild bit codes that are damaged or missing from the vectors; return the number of blocks."""
-    file = read_metadata(connection)
-    if not file.dimension:
+    rows = RowListCache().load(connection)
+    if not rows.file.dimension:
         return 0
-    blocks = {block: lengths for block, lengths in read_lengths(connection) if lengths.count(ABSENT) < BLOCK_ROWS}
-    rows = RowList(file, blocks)
     damaged = 0
-    for block, lengths in blocks.items():
+    for block, lengths in rows.lengths_by_block.items():
         try:
-            next(vector_index.read_codes(connection, [block], file.dimension))
+            next(vector_index.read_codes(connection, [block], rows.file.dimension))
         except IndexCorruptedError:
-            matrix = vector_index.read_block_vectors(connection, rows, block, file.dimension)
+            matrix = vector_index.read_block_vectors(connection, rows, block, rows.file.dimension)
             connection.execute("DELETE FROM code_blocks WHERE block = ?", (block,))
             present = [offset for offset, length in enumerate(lengths) if length != ABSENT]
             vector_index.write_codes(connection, block, {i: matrix[i].astype("<f4").tobytes() for i in present})
@@ -292,48 +284,26 @@ def rebuild_codes(connection: sqlite3.Connection) -> int:
 
 
 def convert_file(connection: Connection) -> None:
-    """Bring a file of version 2 or 3 to the current version; part of the first write to it."""
-    file = read_metadata(connection)
-    if file.version < database.LISTS_INDEXED_SINCE:
-        _index_lists(connection)
-
-    connection.execute(f"CREATE {database.DERIVED_TABLES['postings']}")
-    lists = (
-        lexical_index.encode_list(term, [number for pair in sorted(rows.items()) for number in pair])
-        for term, rows in lexical_index.iterate_legacy_terms(connection)
-    )
-    lexical_index.write_segment(connection, 1, lists)
-    database.write_segments(connection, (Segment(1, file.documents),) if file.documents else ())
+    """Bring a file of Resift 0.2 to the current version; part of the first write to it."""
     connection.execute("DROP TABLE temp.instances")
     connection.execute("DROP TABLE terms")
     connection.execute("DROP TABLE term_checks")
+    connection.execute(f"CREATE {database.DERIVED_TABLES['postings']}")
+    connection.execute("DELETE FROM attributes")
+    for row in stored_rows.iterate_documents(connection):
+        attributes = stored_rows.list_attributes(row.decode_metadata())
+        pairs = [(key, value, row.row) for key, value in attributes]
+        connection.executemany("INSERT INTO attributes VALUES (?, ?, ?)", pairs)
+    connection.execute("DELETE FROM attribute_sums")
+    connection.execute(f"INSERT INTO attribute_sums {_SUM_ATTRIBUTES}")
+    reanalyze(connection, Analyzer(read_metadata(connection).language))
     database.sign_definitions(connection)
     database.sign_metadata(connection)
     connection.execute(f"PRAGMA user_version={database.SCHEMA_VERSION}")
 
 
-def _index_lists(connection: Connection) -> None:
-    """Add the attributes that files of version 2 lack: items of lists."""
-    added: dict[tuple[str, object], list[int]] = {}
-    for row in stored_rows.iterate_documents(connection):
-        if "[" in row.metadata:
-            metadata: Metadata = row.decode_metadata()
-            scalars = stored_rows.list_attributes(metadata, lists=False)
-            for pair in stored_rows.list_attributes(metadata):
-                if pair not in scalars:
-                    added.setdefault(pair, []).append(row.row)
-    for (key, value), rows in added.items():
-        connection.executemany("INSERT INTO attributes VALUES (?, ?, ?)", [(key, value, row) for row in rows])
-        connection.execute(
-            "INSERT INTO attribute_sums VALUES (?, ?, ?, ?) ON CONFLICT (key, value) "
-            "DO UPDATE SET rows = rows + excluded.rows, total = total + excluded.total",
-            (key, value, len(rows), sum(rows)),
-        )
-    database.write_metadata(connection, {"lists": "1"})
-
-
 def reanalyze(connection: Connection, analyzer: Analyzer) -> None:
-    """Rebuild the keyword index and the row blocks with another version of the text analysis."""
+    """Rebuild the keyword index and the row blocks with this text analysis."""
     file = read_metadata(connection)
     connection.execute("DELETE FROM postings")
     languages: set[str] = set()
@@ -393,7 +363,7 @@ def _check_documents(connection: Connection) -> Iterator[str]:
 
 def _check_filters(connection: Connection) -> Iterator[str]:
     """Compare the attributes of every document with its metadata."""
-    lists = read_metadata(connection).version >= database.LISTS_INDEXED_SINCE
+    lists = connection.version != database.LEGACY_VERSION
     attributes: dict[int, set[object]] = {}
     for row, key, value in connection.execute("SELECT row, key, value FROM attributes ORDER BY row"):
         attributes.setdefault(row, set()).add((key, value))
@@ -403,9 +373,8 @@ def _check_filters(connection: Connection) -> Iterator[str]:
             yield f"the attributes of row {stored.row} differ from its metadata"
     if attributes:
         yield f"{len(attributes)} rows belong to no document"
-    counted = "SELECT key, value, count(*), sum(row) FROM attributes GROUP BY key, value"
     # As sets: values of several types have no order.
-    if set(connection.execute(counted)) != set(connection.execute("SELECT * FROM attribute_sums")):
+    if set(connection.execute(_SUM_ATTRIBUTES)) != set(connection.execute("SELECT * FROM attribute_sums")):
         yield "the number of attributes differs from the number written"
 
 
@@ -423,15 +392,12 @@ def _check_rows(connection: Connection) -> Iterator[str]:
 
 def _check_vectors(connection: Connection) -> Iterator[str]:
     """Read every vector, and compare its signs with its bit code."""
-    file = read_metadata(connection)
-    if not file.dimension:
-        return
-    blocks = {block: lengths for block, lengths in read_lengths(connection) if lengths.count(ABSENT) < BLOCK_ROWS}
-    rows = RowList(file, blocks)
-    for block in rows.blocks:
-        matrix = vector_index.read_block_vectors(connection, rows, block, file.dimension)
-        present = np.asarray(blocks[block]) != ABSENT
-        ((_, codes),) = vector_index.read_codes(connection, [block], file.dimension)
+    rows = RowListCache().load(connection)
+    dimension = rows.file.dimension
+    for block in rows.blocks if dimension else ():
+        matrix = vector_index.read_block_vectors(connection, rows, block, dimension)
+        present = np.asarray(rows.lengths_by_block[block]) != ABSENT
+        ((_, codes),) = vector_index.read_codes(connection, [block], dimension)
         if (codes.T[present] != vector_index.encode_vectors(matrix[present])).any():
             yield f"the codes of block {block} differ from its vectors"
 
@@ -464,7 +430,7 @@ def _check_terms(connection: Connection) -> Iterator[str]:
 
 
 def _iterate_terms(connection: Connection) -> Iterator[tuple[str, Counter[int]]]:
-    if connection.version < database.POSTINGS_SINCE:
+    if connection.version == database.LEGACY_VERSION:
         yield from lexical_index.iterate_legacy_terms(connection)
         return
     for segment in read_metadata(connection).segments:

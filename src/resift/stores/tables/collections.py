@@ -43,7 +43,6 @@ class SchemalessStore(TableStore):
 
     column_word = "fields"
     known_fields: list[str]
-    is_complete_sample: bool
 
     def _learn_fields(self, collection: str, columns: TableColumns, rows: Sequence[Row], total: int) -> None:
         """Check the named fields against a sample of the documents, and choose those that are not named."""
@@ -61,7 +60,7 @@ class SchemalessStore(TableStore):
             self._nested |= inner.keys() - row.values.keys()
         strings.pop(POINT_ID, None)
         self.known_fields = [name for name in known if name != POINT_ID]
-        self.is_complete_sample = len(rows) >= total
+        self.filter_columns = self.known_fields if len(rows) >= total else []
         self.table = collection
         if rows:
             # A vector is not a field of the documents.
@@ -72,9 +71,6 @@ class SchemalessStore(TableStore):
         elif columns.fields is None:
             raise InputError(f"{collection!r} is empty, so its fields are unknown; name them with fields=.")
         columns.id = columns.id or (POINT_ID,)
-
-    def _filter_columns(self) -> list[str]:
-        return self.known_fields if self.is_complete_sample else []
 
     def _engine_key(self, key: str) -> str | None:
         """Return the path of a field for the engine's filter; None if the engine cannot test it."""
@@ -136,13 +132,12 @@ class QdrantCollection(QdrantBackend, SchemalessStore):
         if chosen.vector is not None and chosen.vector not in self._vectors:
             known = [name or "(unnamed)" for name in self._vectors]
             raise missing_column(collection, chosen.vector, known, "vector=", "vectors")
+        if chosen.vector is not None:
+            self.vector_dimension = int(self._vectors[chosen.vector].size)
         super().__init__(name, chosen, columns, threads=threads, has_vectors=chosen.vector in self._vectors)
 
-    def _vector_dimension(self, column: str) -> int:
-        return int(self._vectors[column].size)
-
     async def _has_vector_index(self) -> bool:
-        return not self.exact and not self._is_local
+        return not self._is_local
 
     @in_thread
     def _fetch_nearest(self, vector: Array, tests: Sequence[Test], limit: int, *, exact: bool) -> list[Row]:
@@ -290,9 +285,6 @@ class ChromaCollection(SchemalessStore):
 
     async def _fetch_nearest(self, vector: Array, tests: Sequence[Test], limit: int, *, exact: bool) -> list[Row]:
         return await self._query(tests, limit, query_embeddings=[[float(value) for value in vector]])
-
-    async def _has_vector_index(self) -> bool:
-        return False  # Chroma always uses its index, so a second search would find the same
 
     async def _query(self, tests: Sequence[Test], limit: int, **query: JsonValue) -> list[Row]:
         include = ["documents", "metadatas", "distances"]

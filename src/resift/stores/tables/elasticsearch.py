@@ -69,6 +69,7 @@ class ElasticsearchQuery(TableStore):
 
     Options = ElasticsearchQueryOptions
     column_word = "fields"
+    has_text_index = True
     max_fetch = _MAX_WINDOW
 
     @check_arguments
@@ -96,6 +97,7 @@ class ElasticsearchQuery(TableStore):
         self.field_types: dict[str, str] = {}
         self._dimensions: dict[str, int] = {}
         self._read_mapping()
+        self.filter_columns = list(self.field_types)
         chosen = TableColumns(store=name, **columns)
         chosen.id = chosen.id or (_ROW_ID,)
         if self.field_types:
@@ -115,6 +117,7 @@ class ElasticsearchQuery(TableStore):
             self.kind = "search"
         elif chosen.vector is None and columns.get("embedder") is not None and len(self._dimensions) == 1:
             chosen.vector = next(iter(self._dimensions))
+        self.vector_dimension = self._dimensions.get(chosen.vector or "", 0)
         super().__init__(name, chosen, arguments, threads=_THREADS, has_vectors=chosen.vector is not None)
 
     def _read_mapping(self) -> None:
@@ -143,15 +146,6 @@ class ElasticsearchQuery(TableStore):
             for inner, about_inner in (about.get("fields") or {}).items():
                 if about_inner.get("type") == "keyword" and kind == "text":
                     self.field_types.setdefault(f"{prefix}{name}.{inner}", "keyword")
-
-    def _filter_columns(self) -> list[str]:
-        return list(self.field_types)
-
-    def _vector_dimension(self, column: str) -> int:
-        return self._dimensions.get(column, 0)
-
-    def _has_text_index(self) -> bool:
-        return True
 
     async def _fetch_text(self, query: str, tests: Sequence[Test], limit: int) -> list[Row]:
         clauses = self._filter_clauses(tests)
@@ -194,9 +188,6 @@ class ElasticsearchQuery(TableStore):
         candidates = min(_MAX_WINDOW, max(100, 2 * limit))
         knn = {"field": field, "query_vector": values, "k": limit, "num_candidates": candidates, "filter": clauses}
         return await self._search({"size": limit, "knn": knn})
-
-    async def _has_vector_index(self) -> bool:
-        return False  # kNN here is always by the index; a second search would find the same
 
     async def _search(self, body: JsonObject) -> list[Row]:
         hidden = [*self._dimensions, *([self.columns.vector] if self.columns.vector else [])]

@@ -92,6 +92,7 @@ class SQLiteTable(table_store.SQLTable):
             found["rowid"] = Column("any", f"{quote_name(table)}.rowid")
         if columns.get("embedder") is not None or columns.get("vector"):
             raise InputError("A SQLite table is searched by keywords only; leave embedder and vector out.")
+        self.has_text_index = self.fts is not None
         self._bools = {name for name, column in found.items() if column.kind == "bool"}
         super().__init__(name, table, chosen, columns, found, primary_key=primary_key, threads=_THREADS)
         after_fork(self)
@@ -136,9 +137,6 @@ class SQLiteTable(table_store.SQLTable):
 
     def _order_sql(self, prefix: str = "") -> str:
         return self._select_sql(self.columns.id)
-
-    def _has_text_index(self) -> bool:
-        return self.fts is not None
 
     async def _fetch_text(self, query: str, tests: Sequence[Test], limit: int) -> list[Row]:
         fts = self.fts

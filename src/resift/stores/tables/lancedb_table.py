@@ -77,15 +77,13 @@ class LanceDBTable(LanceDBBackend, table_store.TypedTable):
         chosen.check(table, found)
         chosen.choose_fields(table, [name for name, column in found.items() if column.kind == "text"])
         self._indexed_text = [name for name in chosen.fields or () if name in indexed]
-        if not self._indexed_text:
+        self.has_text_index = bool(self._indexed_text)
+        if not self.has_text_index:
             self.default_mode = "vector"
         super().__init__(name, table, chosen, columns, found, primary_key=[], threads=_THREADS)
 
-    def _has_text_index(self) -> bool:
-        return bool(self._indexed_text)
-
     async def _has_vector_index(self) -> bool:
-        return not self.exact and self.columns.vector in self._indexed_vectors
+        return self.columns.vector in self._indexed_vectors
 
     @in_thread
     def _fetch_text(self, query: str, tests: Sequence[Test], limit: int) -> list[Row]:

@@ -63,6 +63,7 @@ class PostgresTable(PostgresBackend, table_store.SQLTable):
 
     Options = PostgresTableOptions
     read_only = True
+    has_text_index = True  # without a tsvector column, PostgreSQL analyzes the text during the search
     dialect = table_store.Dialect("%s", ' COLLATE "C"', quote_for_psycopg, timestamp="%s::timestamp")
 
     @check_arguments
@@ -168,11 +169,8 @@ class PostgresTable(PostgresBackend, table_store.SQLTable):
             for name, expression in zip(names, expressions, strict=True)
         )
 
-    def _has_text_index(self) -> bool:
-        return True  # without a tsvector column, PostgreSQL analyzes the text during the search
-
     async def _has_vector_index(self) -> bool:
-        return not self.exact and self.columns.vector in self._vector_indexes
+        return self.columns.vector in self._vector_indexes
 
     @on_connection
     def _fetch_text(self, connection: Connection, query: str, tests: Sequence[Test], limit: int) -> list[Row]:

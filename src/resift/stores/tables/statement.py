@@ -52,6 +52,7 @@ class SQLStatement(TableStore):
 
     Options = SQLStatementOptions
     table = "the statement"
+    has_text_index = True
 
     @check_arguments
     def __init__(
@@ -97,7 +98,6 @@ class SQLStatement(TableStore):
             raise InputError("The statement uses :vector; pass embedder= of the model that filled the column.")
         super().__init__(name, chosen, {**columns, "mode": "text"}, threads=_THREADS, has_vectors=False)
         self.kind = "search"
-        self._names: list[str] = []
         if "vector" not in self._uses:  # the length of vectors is known with the first query
             with self._explained():
                 self._settle_columns(self._execute({"query": "resift", "k": 1})[0])
@@ -109,8 +109,7 @@ class SQLStatement(TableStore):
         return self._alchemy.create_engine(url, **pool)
 
     def _settle_columns(self, names: list[str]) -> None:
-        self._names = names
-        columns = self.columns
+        self.filter_columns, columns = names, self.columns
         columns.check(self.table, names)
         texts = [name for name in names if name not in (*columns.id, self._score)]
         columns.choose_fields(self.table, texts)
@@ -142,19 +141,13 @@ class SQLStatement(TableStore):
                 connection.rollback()
             connection.close()
 
-    def _filter_columns(self) -> list[str]:
-        return self._names
-
-    def _has_text_index(self) -> bool:
-        return True
-
     async def _fetch_text(self, query: str, tests: Sequence[Test], limit: int) -> list[Row]:
         values: JsonObject = {"query": query, "k": limit}
         if "vector" in self._uses and self.embedder is not None:
             vectors = await embed_texts(self.embedder, [query], kind="query", store=self.name)
             values["vector"] = format_vector(vectors[0])
         names, rows = await self._work(lambda: self._execute(values))
-        if not self._names:
+        if not self.filter_columns:
             self._settle_columns(names)
         found = [dict(zip(names, row, strict=True)) for row in rows[:limit]]
         scores = [_number(row.pop(self._score or "", None)) for row in found]

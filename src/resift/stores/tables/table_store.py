@@ -214,6 +214,9 @@ class TableStore(BackendStore):
     column_word = "columns"
     table = ""
     """Name of the table in messages."""
+    filter_columns: Sequence[str] = ()
+    """The columns that a filter may name; empty if they are not known."""
+    has_text_index = False
     embeds_queries = False
     """Whether the engine embeds queries itself, so that vector search needs no embedder."""
     _is_async = False
@@ -258,7 +261,7 @@ class TableStore(BackendStore):
         return await super().search_side(side, query, k=k, where=where, source=source)
 
     async def _search_text(self, query: str, tests: Sequence[Test], k: int, source: str) -> list[Hit]:
-        if self._has_text_index():
+        if self.has_text_index:
             return await super()._search_text(query, tests, k, source)
         words = self._scan_index.like_words(query)
         rows, total = await self._scan(tests, words, self.scan_limit)
@@ -274,7 +277,12 @@ class TableStore(BackendStore):
         return hits
 
     def _filter_tests(self, where: Where | None) -> list[Test]:
-        return [*self.columns.tests, *parse_filter(where)]
+        tests = [*self.columns.tests, *parse_filter(where)]
+        known = self.filter_columns
+        for condition in list_conditions(tests):
+            if known and condition.key not in known and condition.key.partition(".")[0] not in known:
+                raise missing_column(self.table, condition.key, known, "where", self.column_word)
+        return tests
 
     def _make_hit(self, row: Row, source: str) -> Hit:
         return self.columns.make_hit(row, source)
@@ -286,22 +294,6 @@ class TableStore(BackendStore):
                 values[condition.key] = lookup(values, condition.key)
         return passes_all(values, tests)
 
-    def _check_filter(self, conditions: Sequence[Condition]) -> None:
-        known = self._filter_columns()
-        for condition in conditions:
-            if known and condition.key not in known and condition.key.partition(".")[0] not in known:
-                raise missing_column(self.table, condition.key, known, "where", self.column_word)
-
-    def _check_dimension(self, dimension: int) -> None:
-        column = self.columns.vector or ""
-        stored = self._vector_dimension(column)
-        if stored and stored != dimension:
-            raise StoreError(
-                f"{column or 'the vector'!r} of {self.name!r} has vectors of {stored} dimensions, and the "
-                f"embedder makes {dimension}. Use the embedder that filled the column.",
-                store=self.name,
-            )
-
     async def _call(self, method: Callable[..., Any], **arguments: JsonValue) -> Any:
         """Call a method of the engine's client."""
         if not self._is_async:
@@ -310,17 +302,6 @@ class TableStore(BackendStore):
             return await method(**arguments)
 
     # Implemented by engines
-
-    def _filter_columns(self) -> list[str]:
-        """Return the columns that a filter may name; an empty list if they are not known."""
-        return []
-
-    def _vector_dimension(self, column: str) -> int:
-        """Return the length of the vectors in a column; 0 if it is not known."""
-        return 0
-
-    def _has_text_index(self) -> bool:
-        return False
 
     async def _scan(self, tests: Sequence[Test], words: Sequence[str], limit: int) -> tuple[list[Row], int]:
         """Return up to `limit` rows that may pass the tests, and how many there are.
@@ -540,6 +521,7 @@ class TypedTable(TableStore):
     ) -> None:
         self.table = table
         self.column_types = found
+        self.filter_columns = list(found)
         columns.check(table, found)
         columns.choose_fields(table, [name for name, column in found.items() if column.is_text])
         columns.choose_id(table, found, primary_key)
@@ -549,6 +531,7 @@ class TypedTable(TableStore):
         if columns.vector is not None and columns.vector not in vectors:
             shown = ", ".join(vectors) or "none"
             raise InputError(f"vector= names {columns.vector!r}, which has no vectors. Vector columns: {shown}.")
+        self.vector_dimension = found[columns.vector].dimension if columns.vector else 0
         super().__init__(name, columns, arguments, threads=threads, has_vectors=columns.vector is not None)
         hidden = ("vector", "tsvector", "binary")
         wanted = [name for name, column in found.items() if column.kind not in hidden]
@@ -563,12 +546,6 @@ class TypedTable(TableStore):
         keys = [condition.key for condition in list_conditions(tests)]
         keys = [key if key in self.column_types else key.partition(".")[0] for key in keys]
         return list(dict.fromkeys([*self._selected, *keys]))
-
-    def _filter_columns(self) -> list[str]:
-        return list(self.column_types)
-
-    def _vector_dimension(self, column: str) -> int:
-        return self.column_types[column].dimension
 
 
 class SQLTable(TypedTable):
