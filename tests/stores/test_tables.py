@@ -179,7 +179,9 @@ def test_the_engine_refuses_writes(name: str, tmp_path: Path) -> None:
         before = table.snapshot()
         target = "articles" if name != "postgres" else store.table
         if name == "statement":
-            store._statement = store._alchemy.text(f"DELETE FROM {target} RETURNING nr AS id, :query AS body")
+            store._statement = pytest.importorskip("sqlalchemy").text(
+                f"DELETE FROM {target} RETURNING nr AS id, :query AS body"
+            )
             store._uses = {"query"}
             with pytest.raises(StoreError):
                 search(store)

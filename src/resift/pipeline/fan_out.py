@@ -77,7 +77,7 @@ class StoreRef:
 
     @property
     def owner(self) -> Any:
-        """The store behind a view of it (`stores.hybrid.StoreView`), or the store itself."""
+        """The store behind a view of it (`stores.base.StoreView`), or the store itself."""
         # By attribute: isinstance with a protocol takes 57 to 87 µs, and every search needs this.
         return getattr(self.store, "store", self.store)
 

@@ -30,7 +30,7 @@ from resift.stores.base import Mode, SearchHits, Side
 from resift.stores.filters import Condition, Pattern, Test, Value
 from resift.text import Analyzer
 from resift.types import Hit, JsonMapping, JsonObject, JsonValue, Metadata, Where, to_json
-from resift.validation import Options, check_choice, check_text, option
+from resift.validation import Options, check_text, option
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -142,7 +142,8 @@ class BackendStore(base.HybridSearch):
 
     async def close(self) -> None:
         """Release connections and threads; the next call opens new ones where the engine allows it."""
-        self.release()
+        await self._workers.run(self._disconnect)
+        self._workers.close()
 
     def release(self) -> None:
         """Do the same without an event loop."""
@@ -309,8 +310,6 @@ class EngineStore(BackendStore):
     """A store whose table Resift creates and fills, on any engine."""
 
     extra_rows = 32
-    indexes: ClassVar[tuple[str, ...]] = ("",)
-    """The kinds of vector index that `optimize` can build."""
     stores_terms: ClassVar[bool] = True
     """Whether the engine stores the terms of a text for keyword search."""
     table_store: ClassVar[str] = ""
@@ -327,9 +326,7 @@ class EngineStore(BackendStore):
         language: str | None = None,
         exact: bool = False,
         threads: int,
-        index: str = "",
     ) -> None:
-        self.index = check_choice(index, self.indexes, f"index of {name}")
         super().__init__(name, embedder, base.resolve_mode(mode, embedder, default="vector"), threads=threads)
         self.exact = exact
         self._language = language

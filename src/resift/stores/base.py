@@ -165,7 +165,13 @@ class HybridSearch:
             self.search_side("text", query, k=depth, where=where, source=f"{self.name}.text"),
             self.search_side("vectors", query, k=depth, where=where, source=f"{self.name}.vectors"),
         )
-        return fuse_views(views, k=k, source=self.name)
+        from resift.ranking.fusion import rrf
+
+        # Ranks, because BM25 and cosine scores have no common scale.
+        hits = [replace(hit, source=self.name) for hit in rrf(views, k_param=60, k=k)]
+        approximate = any(getattr(view, "approximate", False) for view in views)
+        warning = " ".join(filter(None, (getattr(view, "warning", "") for view in views)))
+        return SearchHits(hits, approximate=approximate, warning=warning)
 
     async def search_side(self, side: Side, query: str, *, k: int, where: Where | None, source: str) -> list[Hit]:
         """Search by keywords or by vectors alone."""
@@ -173,37 +179,43 @@ class HybridSearch:
 
 
 class StoreView:
-    """One side of a store as a store of its own: `docs.text` or `docs.vectors`."""
+    """One side of a store as a store of its own: `docs.text` or `docs.vectors`.
 
-    def __init__(self, store: Any, side: Side, search: Callable[..., Awaitable[list[Hit]]]) -> None:
+    A `lazy` view has `search_lazy`, whose hits load text and metadata on first use.
+    """
+
+    def __init__(
+        self, store: Any, side: Side, search: Callable[..., Awaitable[list[Hit]]], *, lazy: bool = False
+    ) -> None:
         self.store = store
         self.kind = "doc" if side == "text" else "vector"
         self.name = f"{store.name}.{side}"
         self._search = search
+        if lazy:
+            self.search_lazy = partial(search, where=None, source=self.name, lazy=True)
 
     async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
         """Return at most k hits whose metadata passes `where`, best first."""
         return await self._search(query, k=k, where=where, source=self.name)
 
 
-class LazyStoreView(StoreView):
-    """A view whose `search_lazy` returns hits that load text and metadata on first use."""
+class HybridStore(HybridSearch):
+    """A store whose sides can be used as stores."""
 
-    def __init__(self, store: Any, side: Side, search: Callable[..., Awaitable[list[Hit]]]) -> None:
-        super().__init__(store, side, search)
-        self.search_lazy = partial(search, where=None, source=self.name, lazy=True)
+    embedder: Embedder | None
+    lazy_views = False
 
+    @property
+    def text(self) -> StoreView:
+        """Keyword search of the same documents, as a store."""
+        return StoreView(self, "text", partial(self.search_side, "text"), lazy=self.lazy_views)
 
-def fuse_views(views: Sequence[Sequence[Hit]], *, k: int, source: str) -> list[Hit]:
-    """Return the best k of the views by RRF(60), as hits of the store itself."""
-    from resift.ranking.fusion import rrf
-
-    # Ranks, because BM25 and cosine scores have no common scale.
-    fused = rrf([list(view) for view in views], k_param=60, k=k)
-    hits = [replace(hit, source=source) for hit in fused]
-    approximate = any(getattr(view, "approximate", False) for view in views)
-    warning = " ".join(filter(None, (getattr(view, "warning", "") for view in views)))
-    return SearchHits(hits, approximate=approximate, warning=warning)
+    @property
+    def vectors(self) -> StoreView:
+        """Vector search of the same documents, as a store."""
+        if self.embedder is None:
+            raise InputError(f"Store {self.name!r} has no embedder, so it cannot search by vectors.")
+        return StoreView(self, "vectors", partial(self.search_side, "vectors"), lazy=self.lazy_views)
 
 
 # Concurrency

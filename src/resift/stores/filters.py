@@ -307,7 +307,11 @@ def parse_shell_filter(tests: Iterable[str]) -> JsonObject:
                 "or 'key in one,other' (in quotes)."
             )
         tests_of_key = where.setdefault(key, {})
-        typed = _parse_shell_value(value)
+        typed: JsonValue = value
+        if value.lower() in ("true", "false"):
+            typed = value.lower() == "true"
+        elif _NUMBER.fullmatch(value):
+            typed = int(value) if value.lstrip("+-").isdigit() and len(value) < 300 else float(value)
         if is_equality:
             spellings = [value] if typed == value else [typed, value]
             tests_of_key[operator_] = [*tests_of_key.get(operator_, []), *spellings]
@@ -320,11 +324,3 @@ def parse_shell_filter(tests: Iterable[str]) -> JsonObject:
             raise InputError(f"{key} has = and another operator; use = alone.")
     parse_filter(where)
     return where
-
-
-def _parse_shell_value(value: str) -> JsonValue:
-    if value.lower() in ("true", "false"):
-        return value.lower() == "true"
-    if _NUMBER.fullmatch(value):
-        return int(value) if value.lstrip("+-").isdigit() and len(value) < 300 else float(value)
-    return value

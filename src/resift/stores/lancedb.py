@@ -14,17 +14,8 @@ from resift._internal.arrays import Array, Vector
 from resift._internal.forking import after_fork, leak
 from resift.errors import StoreError, require
 from resift.protocols import Embedder
-from resift.stores.backend import (
-    TAGS_VERSION,
-    BackendStore,
-    Document,
-    EngineStore,
-    Record,
-    Row,
-    SearchOptions,
-    TableNotes,
-    in_thread,
-)
+from resift.stores import backend
+from resift.stores.backend import BackendStore, Document, EngineStore, Record, Row, in_thread
 from resift.stores.base import Mode, deprecated_name
 from resift.types import JsonObject
 from resift.validation import Options, check_arguments, option
@@ -104,7 +95,7 @@ def search_vectors(table: Any, query: Array, column: str, distance: str, select:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LanceDBOptions(LanceDBFolderOptions, SearchOptions):
+class LanceDBOptions(LanceDBFolderOptions, backend.SearchOptions):
     """Options of a LanceDB store in a pipeline file."""
 
     table: str = option("The table.", default="documents")
@@ -119,7 +110,6 @@ class LanceDBVectorStore(LanceDBBackend, EngineStore):
     """
 
     Options = LanceDBOptions
-    indexes = ("hnsw", "ivf")
     table_store = "LanceDBTable"
     needed_columns = ("key", "document", "tags")
 
@@ -136,7 +126,8 @@ class LanceDBVectorStore(LanceDBBackend, EngineStore):
         index: Literal["hnsw", "ivf"] = "hnsw",
         exact: bool = False,
     ) -> None:
-        super().__init__(name, embedder, mode, language=language, exact=exact, threads=_THREADS, index=index)
+        super().__init__(name, embedder, mode, language=language, exact=exact, threads=_THREADS)
+        self.index = index
         self._set_database(uri, name)
         self._table_name = table
         self._terms_changed = False
@@ -172,9 +163,13 @@ class LanceDBVectorStore(LanceDBBackend, EngineStore):
         return bool(await self.count())
 
     @in_thread
-    def _read_notes(self) -> TableNotes | None:
+    def _read_notes(self) -> backend.TableNotes | None:
         table = self._open_table()
-        return None if table is None else TableNotes(_read_note(table, _LANGUAGE) or "none", _read_note(table, _TAGS))
+        return (
+            None
+            if table is None
+            else backend.TableNotes(_read_note(table, _LANGUAGE) or "none", _read_note(table, _TAGS))
+        )
 
     @in_thread
     def _has_vector_index(self) -> bool:
@@ -220,7 +215,7 @@ class LanceDBVectorStore(LanceDBBackend, EngineStore):
                 if records[0].vector is not None:
                     fields.append((_VECTOR, arrow.list_(arrow.float32(), len(records[0].vector))))
                 language = self._language or "auto"
-                notes = {_EMBEDDER: self._embedder_name, _LANGUAGE: language, _TAGS: TAGS_VERSION}
+                notes = {_EMBEDDER: self._embedder_name, _LANGUAGE: language, _TAGS: backend.TAGS_VERSION}
                 schema = arrow.schema(fields, metadata=notes)
                 self._table = table = self._connection.create_table(self._table_name, schema=schema)
             columns = [

@@ -5,22 +5,20 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 
 from resift._internal.arrays import Array
-from resift.errors import InputError
 from resift.external.candidates import Candidate
 from resift.protocols import Embedder
 from resift.ranking.context import sort_chunks
 from resift.stores import base, filters
-from resift.stores.base import Match, Mode, Side, StoreView
+from resift.stores.base import Match, Mode, Side
 from resift.text import Analyzer
 from resift.text.analysis import BM25, idf
 from resift.types import Hit, Where
 from resift.validation import check_text
 
 
-class MemoryStore(base.HybridSearch):
+class MemoryStore(base.HybridStore):
     """Documents in a dict: exact cosine in vector mode, BM25 in text mode, RRF(60) of both in hybrid mode.
 
     Without an embedder the mode is "text"; with one the default is "vector".
@@ -42,18 +40,6 @@ class MemoryStore(base.HybridSearch):
         self._terms: dict[str, Counter[str]] = {}
         self._analyzer = Analyzer(check_text(language, "language"))
         self._languages: set[str] = set()
-
-    @property
-    def text(self) -> StoreView:
-        """Keyword search of the same documents, as a store."""
-        return StoreView(self, "text", partial(self.search_side, "text"))
-
-    @property
-    def vectors(self) -> StoreView:
-        """Vector search of the same documents, as a store."""
-        if self.embedder is None:
-            raise InputError(f"Store {self.name!r} has no embedder, so it cannot search by vectors.")
-        return StoreView(self, "vectors", partial(self.search_side, "vectors"))
 
     async def add(self, documents: Iterable[Candidate]) -> int:
         """Store the documents, replacing those with the same id; return the number of documents given."""
@@ -108,7 +94,11 @@ class MemoryStore(base.HybridSearch):
             found = zip(self._terms, score_terms(words, list(self._terms.values())), strict=True)
             scores = {id: score for id, score in found if score}
         else:
-            scores = await self._score_vectors(query)
+            assert self.embedder is not None  # noqa: S101 - resolve_mode refuses vector mode without one
+            rows = await base.embed_texts(self.embedder, [query], kind="query", store=self.name)
+            # Float64 as in all stores: the order of a float32 sum must not decide between near-equal scores.
+            vector = rows[0].astype("float64")
+            scores = {id: float(self._vectors[id].astype("float64") @ vector) for id in self._documents}
         tests = filters.parse_filter(where)
         matches = (
             Match(id, hit.text, score, hit.metadata)
@@ -119,13 +109,6 @@ class MemoryStore(base.HybridSearch):
 
     async def close(self) -> None:
         """Do nothing; all stores have this method."""
-
-    async def _score_vectors(self, query: str) -> dict[str, float]:
-        assert self.embedder is not None  # noqa: S101 - resolve_mode refuses vector mode without one
-        rows = await base.embed_texts(self.embedder, [query], kind="query", store=self.name)
-        # Float64 as in all stores: the order of a float32 sum must not decide between near-equal scores.
-        vector = rows[0].astype("float64")
-        return {id: float(self._vectors[id].astype("float64") @ vector) for id in self._documents}
 
 
 def score_terms(words: Iterable[Sequence[str]], documents: Sequence[Mapping[str, float]]) -> list[float]:

@@ -15,16 +15,8 @@ from resift._internal.arrays import Array, Vector
 from resift._internal.forking import after_fork, leak
 from resift.errors import InputError, StoreError, require
 from resift.protocols import Embedder
-from resift.stores.backend import (
-    TAGS_VERSION,
-    BackendStore,
-    Document,
-    EngineStore,
-    Record,
-    Row,
-    SearchOptions,
-    TableNotes,
-)
+from resift.stores import backend
+from resift.stores.backend import BackendStore, Document, EngineStore, Record, Row
 from resift.stores.base import Mode, deprecated_name
 from resift.types import JsonObject, JsonValue
 from resift.validation import Options, check_arguments, check_number, option
@@ -104,11 +96,6 @@ class PostgresBackend(BackendStore):
         leak(self._pool)
         self._pool = None
 
-    async def close(self) -> None:
-        """Close the connections; the next call opens new ones."""
-        await self._workers.run(self._disconnect)
-        self._workers.close()
-
     async def _job(self, job: Callable[[Connection], T]) -> T:
         """Run a job on a pooled connection; the server stops it when the caller gives up."""
         running: list[Connection] = []
@@ -182,7 +169,7 @@ def format_vector(row: Iterable[float]) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PostgresOptions(PostgresConnectionOptions, SearchOptions):
+class PostgresOptions(PostgresConnectionOptions, backend.SearchOptions):
     """Options of a PostgreSQL store in a pipeline file."""
 
     table: str = option("The table.", default="resift_documents")
@@ -197,7 +184,6 @@ class PostgresStore(PostgresBackend, EngineStore):
     """
 
     Options = PostgresOptions
-    indexes = ("hnsw", "hnsw-half")
     table_store = "PostgresTable"
     needed_columns = ("key", "document", "tags", "words")
 
@@ -217,7 +203,8 @@ class PostgresStore(PostgresBackend, EngineStore):
         exact: bool = False,
     ) -> None:
         self._set_server(dsn, name, timeout_s=timeout_s, connections=connections)
-        super().__init__(name, embedder, mode, language=language, exact=exact, threads=connections, index=index)
+        super().__init__(name, embedder, mode, language=language, exact=exact, threads=connections)
+        self.index = index
         self._table_path = table.split(".")
         self._table = self._psycopg.sql.Identifier(*self._table_path)
         self._index_name = self._table_path[-1][:40] + "_resift_hnsw"
@@ -258,11 +245,11 @@ class PostgresStore(PostgresBackend, EngineStore):
         return [(json.loads(document), json.loads(row)) for document, row in await self._select(statement, [keys])]
 
     @on_connection
-    def _read_notes(self, connection: Connection) -> TableNotes | None:
+    def _read_notes(self, connection: Connection) -> backend.TableNotes | None:
         if not self._has_table(connection):
             return None
         comment = self._comment or ""
-        return TableNotes(_read_comment(comment, _LANGUAGE) or "none", _read_comment(comment, _TAGS))
+        return backend.TableNotes(_read_comment(comment, _LANGUAGE) or "none", _read_comment(comment, _TAGS))
 
     async def _has_vector_index(self) -> bool:
         statement = self._sql(
@@ -319,18 +306,17 @@ class PostgresStore(PostgresBackend, EngineStore):
             return True
         name = self._table.as_string(connection)
         # From pg_class, because to_regclass alone may use a cache older than a lock we took.
-        comment = connection.execute(
-            "SELECT obj_description(oid, 'pg_class') FROM pg_catalog.pg_class WHERE oid = to_regclass(%s)", [name]
-        ).fetchone()
-        if comment is None:
-            return False
-        columns = connection.execute(
-            "SELECT attname FROM pg_catalog.pg_attribute WHERE attrelid = to_regclass(%s) "
-            "AND attnum > 0 AND NOT attisdropped",
+        row = connection.execute(
+            "SELECT coalesce(obj_description(c.oid, 'pg_class'), ''), ARRAY(SELECT attname::text FROM "
+            "pg_catalog.pg_attribute WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped) "
+            "FROM pg_catalog.pg_class c WHERE c.oid = to_regclass(%s)",
             [name],
-        ).fetchall()
-        self._check_table(name, [column for (column,) in columns], _read_comment(comment[0] or "", _EMBEDDER))
-        self._comment = comment[0] or ""
+        ).fetchone()
+        if row is None:
+            return False
+        comment, columns = row
+        self._check_table(name, columns, _read_comment(comment, _EMBEDDER))
+        self._comment = comment
         return True
 
     def _create(self, connection: Connection, record: Record) -> None:
@@ -347,7 +333,7 @@ class PostgresStore(PostgresBackend, EngineStore):
         )
         connection.execute(self._sql("CREATE INDEX ON {table} USING gin (words)"))
         connection.execute(self._sql("CREATE INDEX ON {table} USING gin (tags)"))
-        lines = (_EMBEDDER + self._embedder_name, _LANGUAGE + (self._language or "auto"), _TAGS + TAGS_VERSION)
+        lines = (_EMBEDDER + self._embedder_name, _LANGUAGE + (self._language or "auto"), _TAGS + backend.TAGS_VERSION)
         comment = self._psycopg.sql.Literal("\n".join(lines))
         connection.execute(self._psycopg.sql.SQL("COMMENT ON TABLE {} IS {}").format(self._table, comment))
 

@@ -18,16 +18,8 @@ from resift.errors import InputError, StoreError, require
 from resift.models.embedder import EmbedderOptions, embedding_models
 from resift.models.registry import pin_advice
 from resift.protocols import Embedder
-from resift.stores.backend import (
-    TAGS_VERSION,
-    ApiKeyOptions,
-    BackendStore,
-    Document,
-    EngineStore,
-    Record,
-    TableNotes,
-    in_thread,
-)
+from resift.stores import backend
+from resift.stores.backend import BackendStore, Document, EngineStore, Record, in_thread
 from resift.stores.base import deprecated_name
 from resift.types import JsonValue
 from resift.validation import check_arguments, check_number, option
@@ -46,7 +38,7 @@ _BUILD_TIMEOUT_S = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class QdrantClientOptions(ApiKeyOptions):
+class QdrantClientOptions(backend.ApiKeyOptions):
     """Where Qdrant is, in a pipeline file."""
 
     url: str | None = option("Address of the server.", default=None, kind="address", variables=("QDRANT_URL",))
@@ -105,12 +97,6 @@ class QdrantBackend(BackendStore):
             self._client = self._connect()
         if self._is_local:
             self._lock = threading.RLock()
-
-    async def close(self) -> None:
-        """Close the client, unless the caller passed it."""
-        if self._owns_client:
-            await self._workers.run(self._client.close)
-        self._workers.close()
 
     async def _work(self, job: Callable[[], T], *, interrupt: Callable[[], None] | None = None) -> T:
         def work() -> T:
@@ -230,7 +216,7 @@ class QdrantVectorStore(QdrantBackend, EngineStore):
                 models.PointStruct(
                     id=make_point_id(record.key),
                     vector=[float(value) for value in record.vector],
-                    payload={**json.loads(record.document), "tags": record.tags, "tags_version": TAGS_VERSION},
+                    payload={**json.loads(record.document), "tags": record.tags, "tags_version": backend.TAGS_VERSION},
                 )
                 for record in records[start : start + _BATCH]
             ]
@@ -250,18 +236,18 @@ class QdrantVectorStore(QdrantBackend, EngineStore):
         return [(point.payload or {}, point.vector) for point in points]  # type: ignore[misc]
 
     @in_thread
-    def _read_notes(self) -> TableNotes | None:
+    def _read_notes(self) -> backend.TableNotes | None:
         if not self._has_collection():
             return None
         if not self._all_lists_tagged:
             models = self._models
-            current = models.FieldCondition(key="tags_version", match=models.MatchValue(value=TAGS_VERSION))
+            current = models.FieldCondition(key="tags_version", match=models.MatchValue(value=backend.TAGS_VERSION))
             outdated = models.Filter(must_not=[current])
             points, _ = self._client.scroll(
                 self.collection, scroll_filter=outdated, limit=1, with_payload=False, with_vectors=False
             )
             self._all_lists_tagged = not points
-        return TableNotes("none", TAGS_VERSION if self._all_lists_tagged else "")
+        return backend.TableNotes("none", backend.TAGS_VERSION if self._all_lists_tagged else "")
 
     @in_thread
     def _has_vector_index(self) -> bool:

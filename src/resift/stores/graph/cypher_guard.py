@@ -38,11 +38,7 @@ def check_cypher(statement: str, *, procedures: Iterable[str] = (), functions: I
     if "\\" in statement:  # as written, and in each way in which an engine may decode its escapes
         readings += [pattern.sub(_decode_escape, statement) for pattern in (_ESCAPE, _ESCAPE_OR_PAIR)]
     for text in dict.fromkeys(readings):
-        parser = _Parser(text, tokens.tokenize(text), allowed_procedures, allowed_functions)
-        try:
-            parser.parse()
-        except RecursionError as exc:  # the parser does not recurse, but a caller's stack may be deep
-            raise UnsafeCypherError("the statement could not be read", line=1, column=1) from exc
+        _Parser(text, tokens.tokenize(text), allowed_procedures, allowed_functions).parse()
 
 
 def check_cypher_for(store: object, statement: str) -> None:
@@ -331,7 +327,15 @@ class _Parser:
     def _take_call(self) -> None:
         """Take a subquery, or the name of an allowed procedure."""
         if self._peek().is_("(", "{"):
-            self._skip_imports()
+            if self._peek().is_("("):  # the imported names: CALL (a, b) { … }
+                self._index += 1
+                while self._peek().kind in (WORD, NAME) or self._peek().is_(",", "*"):
+                    self._index += 1
+                if not self._peek().is_(")"):
+                    raise self._error("CALL that imports something other than names")
+                self._index += 1
+            if not self._peek().is_("{"):
+                raise self._error("CALL without a subquery")
             self._push(_Frame("{", CLAUSE, query=True, then=CALLED))
             return
         name, length = self._read_dotted_name()
@@ -342,17 +346,6 @@ class _Parser:
         self._advance(CALLED, tokens=length)
         if self._peek().is_("("):
             self._push(_Frame("(", OPERAND, then=CALLED))
-
-    def _skip_imports(self) -> None:
-        if self._peek().is_("("):
-            self._index += 1
-            while self._peek().kind in (WORD, NAME) or self._peek().is_(",", "*"):
-                self._index += 1
-            if not self._peek().is_(")"):
-                raise self._error("CALL that imports something other than names")
-            self._index += 1
-        if not self._peek().is_("{"):
-            raise self._error("CALL without a subquery")
 
     def _take_type(self) -> None:
         """Take the type of CAST(x AS type) completely: INT64[], DECIMAL(18, 3), STRUCT(a UNION(b INT64, c STRING))."""

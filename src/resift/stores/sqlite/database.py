@@ -37,10 +37,7 @@ TABLES = {
     "text TEXT NOT NULL, metadata TEXT NOT NULL, checksum INTEGER NOT NULL)",
     "vectors": "TABLE vectors (row INTEGER PRIMARY KEY, vector BLOB NOT NULL, checksum INTEGER NOT NULL)",
     "sources": "TABLE sources (path TEXT PRIMARY KEY, digest TEXT NOT NULL) WITHOUT ROWID",
-}
-"""Tables with user data."""
-
-DERIVED_TABLES = {
+    # From here on, all can be rebuilt from the tables above.
     "attributes": "TABLE attributes (key TEXT NOT NULL, value BLOB NOT NULL, row INTEGER NOT NULL, "
     "PRIMARY KEY (key, value, row)) WITHOUT ROWID",
     # The number of rows that a filter must find, and the sum of their row numbers.
@@ -56,12 +53,10 @@ DERIVED_TABLES = {
     "postings": "TABLE postings (segment INTEGER NOT NULL, first_term TEXT NOT NULL, lists BLOB NOT NULL, "
     "checksum INTEGER NOT NULL, PRIMARY KEY (segment, first_term)) WITHOUT ROWID",
 }
-"""Tables that can be rebuilt from the user data."""
-
 _LEGACY_DEFINITIONS = (
-    *TABLES, "attributes", "attribute_sums", "documents_by_id", "row_blocks", "row_blocks_by_generation",
-    "code_blocks", "terms", "term_checks", "terms_data", "terms_idx", "terms_config",
-)  # fmt: skip
+    *(name for name in TABLES if name != "postings"),
+    *("terms", "term_checks", "terms_data", "terms_idx", "terms_config"),
+)
 """What the schema checksum of the legacy version covers."""
 
 
@@ -187,16 +182,6 @@ def sign_definitions(connection: sqlite3.Connection) -> None:
     write_metadata(connection, {"schema": _definitions_checksum(connection, SCHEMA_VERSION)})
 
 
-def check_definitions(connection: Connection) -> None:
-    """Raise IndexCorruptedError if a table definition has changed.
-
-    A column of another type would change comparisons without any page being wrong.
-    """
-    stored = connection.execute("SELECT value FROM facts WHERE name = 'schema'").fetchone()
-    if stored is not None and stored[0] != _definitions_checksum(connection, connection.version):
-        raise IndexCorruptedError("sqlite_master", "all")
-
-
 def create_tables(connection: sqlite3.Connection, facts: Mapping[str, str]) -> None:
     """Turn an empty database into an index. Safe if two processes try at the same time."""
     connection.execute("PRAGMA page_size=8192")  # fits five vectors of 384 dimensions, 4096 would fit two
@@ -214,7 +199,7 @@ def create_tables(connection: sqlite3.Connection, facts: Mapping[str, str]) -> N
     try:
         # Checked inside the transaction: the second of two processes sees the tables of the first.
         if count_tables(connection) == 0:
-            for definition in (*TABLES.values(), *DERIVED_TABLES.values()):
+            for definition in TABLES.values():
                 connection.execute(f"CREATE {definition}")
             write_metadata(connection, facts)
             sign_definitions(connection)
@@ -246,7 +231,7 @@ def _facts_checksum(facts: Mapping[str, str]) -> str:
 
 
 def _definitions_checksum(connection: sqlite3.Connection, version: int) -> str:
-    names = _LEGACY_DEFINITIONS if version == LEGACY_VERSION else (*TABLES, *DERIVED_TABLES)
+    names = _LEGACY_DEFINITIONS if version == LEGACY_VERSION else tuple(TABLES)
     (encoding,) = connection.execute("PRAGMA encoding").fetchone()
     definitions = dict(connection.execute("SELECT name, sql FROM sqlite_master"))
     parts = [f"{name} {definitions.get(name)}".encode() for name in names]
@@ -493,7 +478,10 @@ class DatabaseFile:
                 f"{self.path} has schema version {connection.version}; this Resift reads "
                 f"{LEGACY_VERSION} and {SCHEMA_VERSION}. Index again into a new file, or use the Resift that wrote it."
             )
-        check_definitions(connection)
+        # A column of another type would change comparisons without any page being wrong.
+        stored = connection.execute("SELECT value FROM facts WHERE name = 'schema'").fetchone()
+        if stored is not None and stored[0] != _definitions_checksum(connection, connection.version):
+            raise IndexCorruptedError("sqlite_master", "all")
 
     def _error(self, message: str) -> StoreError:
         return StoreError(message, store=self.name)

@@ -47,6 +47,12 @@ class Occurrences(NamedTuple):
     rows: Array | list[int]
     counts: Array | list[int]
 
+    @classmethod
+    def from_lists(cls, rows: list[int], counts: list[int]) -> Occurrences:
+        """Return the occurrences as arrays if numpy is installed."""
+        np = _numpy()
+        return cls(rows, counts) if np is None else cls(np.array(rows, np.int64), np.array(counts, np.int64))
+
 
 class PostingList(NamedTuple):
     """The encoded rows of one term in one segment."""
@@ -60,15 +66,18 @@ class PostingList(NamedTuple):
         """Return the rows and counts."""
         np = _numpy()
         if np is None or len(self.data) < _MIN_BYTES_FOR_NUMPY:
-            values = _decode_integers(self.data)
+            values, value, shift = list[int](), 0, 0
+            for byte in self.data:
+                value |= (byte & 0x7F) << shift
+                shift += 7
+                if byte < 0x80:
+                    values.append(value)
+                    value = shift = 0
             row, rows = self.first_row, [self.first_row]
             for gap in values[1::2]:
                 row += gap
                 rows.append(row)
-            counts = values[0::2]
-            if np is None:
-                return Occurrences(rows, counts)
-            return Occurrences(np.array(rows, dtype=np.int64), np.array(counts, dtype=np.int64))
+            return Occurrences.from_lists(rows, values[0::2])
         data = np.frombuffer(self.data, dtype=np.uint8)
         ends = np.flatnonzero(data < 0x80)
         starts = np.concatenate(([0], ends[:-1] + 1))
@@ -169,7 +178,6 @@ class SegmentWriter:
         self.segments = segments
         self._connection = connection
         self._documents = documents
-        self._lengths: dict[int, array[int]] = {}  # read when the first deleted rows are dropped
 
     def add(self, documents: Sequence[tuple[int, Sequence[str]]]) -> None:
         """Write the terms of (row, terms) pairs, and merge small segments."""
@@ -196,6 +204,11 @@ class SegmentWriter:
         listed = sum(segment.documents for segment in self.segments)
         purge = listed * 3 > self._documents * 4 or (not kept and listed > self._documents)
         remaining: set[int] = set()
+        blocks = dict(read_lengths(self._connection)) if purge else {}
+
+        def is_present(row: int) -> bool:
+            lengths = blocks.get(row // BLOCK_ROWS)
+            return lengths is not None and lengths[row % BLOCK_ROWS] != ABSENT
 
         def combine() -> Iterator[PostingList]:
             cursors = [iterate_segment(self._connection, segment.number) for segment in merged]
@@ -203,7 +216,7 @@ class SegmentWriter:
             for _, group in groupby(heapq.merge(*cursors), key=itemgetter(0)):
                 combined = _concatenate(list(group))
                 if purge:
-                    pairs = [pair for pair in zip(*combined.decode(), strict=True) if self._is_present(pair[0])]
+                    pairs = [pair for pair in zip(*combined.decode(), strict=True) if is_present(pair[0])]
                     remaining.update(row for row, _ in pairs)
                     if pairs:
                         yield encode_list(combined.term, [int(value) for pair in pairs for value in pair])
@@ -214,12 +227,6 @@ class SegmentWriter:
         self._connection.executemany("DELETE FROM postings WHERE segment = ?", [(item.number,) for item in merged])
         size = len(remaining) if purge else sum(segment.documents for segment in merged)
         self.segments = (*kept, Segment(number, size)) if size else kept
-
-    def _is_present(self, row: int) -> bool:
-        if not self._lengths:
-            self._lengths.update(read_lengths(self._connection))
-        lengths = self._lengths.get(row // BLOCK_ROWS)
-        return lengths is not None and lengths[row % BLOCK_ROWS] != ABSENT
 
 
 def _concatenate(lists: Sequence[PostingList]) -> PostingList:
@@ -269,18 +276,6 @@ def _encode_integers(values: Iterable[int]) -> bytes:
     return bytes(data)
 
 
-def _decode_integers(data: bytes) -> list[int]:
-    values, value, shift = [], 0, 0
-    for byte in data:
-        if byte < 0x80:
-            values.append(value | byte << shift)
-            value = shift = 0
-        else:
-            value |= (byte & 0x7F) << shift
-            shift += 7
-    return values
-
-
 # Reading
 
 
@@ -313,8 +308,7 @@ def read_occurrences(connection: Connection, segments: Sequence[Segment], term: 
         raise IndexCorruptedError("postings", "a segment")
     if lists:
         return (lists[0] if len(lists) == 1 else _concatenate(lists)).decode()
-    np = _numpy()
-    return Occurrences([], []) if np is None else Occurrences(np.zeros(0, np.int64), np.zeros(0, np.int64))
+    return Occurrences.from_lists([], [])
 
 
 def _read_legacy_occurrences(connection: sqlite3.Connection, term: str) -> Occurrences:
@@ -322,11 +316,8 @@ def _read_legacy_occurrences(connection: sqlite3.Connection, term: str) -> Occur
     # One long string is read in one step. Row by row takes four times as long and holds the GIL.
     statement = "SELECT group_concat(doc) FROM temp.instances WHERE term = ?"
     (rows,) = connection.execute(statement, (term,)).fetchone()
-    np = _numpy()
-    if np is None:
-        counts = Counter(map(int, rows.split(","))) if rows else Counter()
-        return Occurrences(sorted(counts), [counts[row] for row in sorted(counts)])
-    return Occurrences(*np.unique(np.fromstring(rows or "", dtype=np.int64, sep=","), return_counts=True))
+    counts = Counter(map(int, rows.split(","))) if rows else Counter[int]()
+    return Occurrences.from_lists(sorted(counts), [counts[row] for row in sorted(counts)])
 
 
 def iterate_legacy_terms(connection: sqlite3.Connection) -> Iterator[tuple[str, Counter[int]]]:
@@ -384,7 +375,8 @@ class LexicalView:
             for slot, weight in zip(item.slots, item.weights, strict=True):
                 scores[slot] = scores.get(slot, 0.0) + weight
         passing = None if allowed is None else set(allowed)
-        rows = ((self.rows.row_at(slot), score) for slot, score in scores.items())
+        blocks = self.rows.blocks
+        rows = ((blocks[slot // BLOCK_ROWS] * BLOCK_ROWS + slot % BLOCK_ROWS, scores[slot]) for slot in scores)
         best = [(row, score) for row, score in rows if passing is None or row in passing]
         best.sort(key=lambda match: -match[1])
         return [match for match in best if match[1] >= best[min(k, len(best)) - 1][1]]

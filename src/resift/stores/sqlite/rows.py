@@ -90,18 +90,16 @@ class LazyDocuments:
         self._columns: dict[str, Columns] = {}  # read, but neither verified nor decoded
         self._loaded: dict[str, tuple[str, Metadata]] = {}
 
-    def read(self, connection: Connection, ids: Collection[str]) -> None:
-        """Read the columns of these documents; raises IndexCorruptedError if one does not exist."""
+    def read(self, connection: Connection, ids: Collection[str] | None = None) -> None:
+        """Read the columns of these documents, or of all; raises IndexCorruptedError if one does not exist."""
         numbers = self._numbers
+        if ids is None:
+            ids = numbers.keys() - self._columns.keys()
         rows = select_in(connection, _BY_ROW, [numbers[id] for id in ids])
         self._columns.update({row[1]: row for row in rows})
         for id in ids:
             if id not in self._columns or self._columns[id][0] != numbers[id]:
                 raise IndexCorruptedError("documents", numbers[id])
-
-    def read_all(self, connection: Connection) -> None:
-        """Read the columns of all documents, before the file is closed or changed."""
-        self.read(connection, self._numbers.keys() - self._columns.keys())
 
     def is_read(self, ids: Iterable[str]) -> bool:
         """Return whether `load` of these ids does not need the file."""
@@ -317,10 +315,6 @@ class RowList:
             known.update(read_ids(connection, missing))
         return list(map(known.__getitem__, rows))
 
-    def row_at(self, slot: int) -> int:
-        """Return the row in a slot."""
-        return self.blocks[slot // BLOCK_ROWS] * BLOCK_ROWS + slot % BLOCK_ROWS
-
     def find_slot(self, row: int) -> int:
         """Return the slot of a row, or -1 if the row does not exist."""
         position = self._positions.get(row // BLOCK_ROWS)
@@ -423,23 +417,20 @@ _IS_TEXT = "typeof(value) = 'text'"
 _IS_DIGEST = "value >= X'23' AND value < X'24'"  # bytes that begin with "#", in a form that uses the index
 
 
-def list_attributes(metadata: Metadata, *, lists: bool = True) -> list[tuple[str, object]]:
-    """Return the distinct (key, stored value) pairs that filters compare.
-
-    Each item of a list is a value. `lists=False` skips lists, as files of the legacy version do.
-    """
-    pairs = [
-        (key, _to_sql(item))
-        for key, value in metadata.items()
-        if lists or filters.is_scalar(value)
-        for item in filters.filter_values(value)
-    ]
+def list_attributes(metadata: Metadata) -> list[tuple[str, object]]:
+    """Return the distinct (key, stored value) pairs that filters compare; each item of a list is a value."""
+    pairs = ((key, _to_sql(item)) for key, value in metadata.items() for item in filters.filter_values(value))
     return list(dict.fromkeys(pairs))
 
 
 def find_rows(connection: Connection, tests: Sequence[Test]) -> list[int] | None:
     """Return the rows that pass a filter in ascending order, or None if it has no tests."""
-    return sorted(_find_rows_passing_all(connection, tests)) if tests else None
+    if not tests:
+        return None
+    if connection.version == database.LEGACY_VERSION:  # it has no attributes for lists
+        rows = iterate_documents(connection)
+        return [row.row for row in rows if filters.passes_all(row.decode_metadata(), tests)]
+    return sorted(_find_rows_passing_all(connection, tests))
 
 
 def explain_stored_filter(connection: Connection, where: Where) -> dict[str, str]:
@@ -484,10 +475,7 @@ def _find_rows_passing(connection: Connection, test: Test) -> Collection[int]:
     # By what is equal: a document without the key passes too, and no index lists it.
     if test.operator == "!=":
         return set(_list_all_rows(connection)) - set(_find_rows_passing(connection, test._replace(operator="=")))
-    rows = _find_equal(connection, test) if test.operator == "=" else _find_in_range(connection, test)
-    if connection.version == database.LEGACY_VERSION:
-        rows += _find_in_lists(connection, test)
-    return rows
+    return _find_equal(connection, test) if test.operator == "=" else _find_in_range(connection, test)
 
 
 def _find_equal(connection: Connection, test: Condition) -> list[int]:
@@ -529,14 +517,6 @@ def _find_dates(connection: Connection, test: Condition) -> list[int]:
     if sums != {value: (len(rows), sum(rows)) for value, rows in rows_by_value.items()}:
         raise IndexCorruptedError("attributes", "a filter")
     return [row for value, rows in rows_by_value.items() if test.accepts(value) for row in rows]
-
-
-def _find_in_lists(connection: Connection, test: Condition) -> list[int]:
-    """Return the rows whose list passes, in files that have no attributes for lists."""
-    numbers = [row for (row,) in connection.execute("SELECT row FROM documents WHERE instr(metadata, '[')")]
-    rows = read_rows(connection, numbers)
-    values = {number: rows[number].decode_metadata().get(test.key) for number in numbers}
-    return [number for number, value in values.items() if isinstance(value, list) and test.accepts(value)]
 
 
 def _test_documents(connection: Connection, test: Condition, kind: str) -> list[int]:

@@ -74,7 +74,7 @@ class SQLiteOptions(SearchOptions):
         return replace(self, embedder=file.embedder if file.dimension else NO_EMBEDDER).arguments()
 
 
-class SQLiteStore(base.HybridSearch):
+class SQLiteStore(base.HybridStore):
     """Documents in one SQLite file, searched by BM25, by cosine, or by both (RRF 60).
 
     `add` and `delete` return after the commit has reached the disk. Several processes may read while one
@@ -85,6 +85,7 @@ class SQLiteStore(base.HybridSearch):
     """
 
     Options = SQLiteOptions
+    lazy_views = True
 
     @check_arguments
     def __init__(
@@ -141,22 +142,10 @@ class SQLiteStore(base.HybridSearch):
         self._vectors = VectorIndex(exact)
         self._unread: WeakSet[LazyDocuments] = WeakSet()
 
-    @property
-    def text(self) -> StoreView:
-        """Keyword search of the same documents, as a store."""
-        return base.LazyStoreView(self, "text", partial(self.search_side, "text"))
-
-    @property
-    def vectors(self) -> StoreView:
-        """Vector search of the same documents, as a store."""
-        if self.embedder is None:
-            raise InputError(f"Store {self.name!r} has no embedder, so it cannot search by vectors.")
-        return base.LazyStoreView(self, "vectors", partial(self.search_side, "vectors"))
-
     def with_embedder(self, embedder: Embedder) -> StoreView:
         """Return vector search of the same documents with this embedder, as a store."""
         writer.FileUser(self.path, self.name, base.embedder_name(embedder)).check_embedder(self.metadata())
-        return base.LazyStoreView(self, "vectors", partial(self.search_side, "vectors", embedder=embedder))
+        return StoreView(self, "vectors", partial(self.search_side, "vectors", embedder=embedder), lazy=True)
 
     def use_embedder(self, embedder: Embedder) -> None:
         """Switch to hybrid mode with the embedder that the file was built with."""
@@ -195,7 +184,9 @@ class SQLiteStore(base.HybridSearch):
         stored = await self._read(lambda connection: stored_rows.read_rows_by_id(connection, ids))
         # Only texts are embedded: a document with changed metadata keeps its vector.
         new_texts = [hit for hit in hits if hit.id not in stored or stored[hit.id].text != hit.text]
-        changed = [hit for hit in hits if hit.id not in stored or not writer.is_unchanged(stored[hit.id], hit)]
+        new_ids = {hit.id for hit in new_texts}
+        encode = writer.encode_metadata
+        changed = [hit for hit in hits if hit.id in new_ids or stored[hit.id].metadata != encode(hit)]
         vectors: dict[str, bytes] = {}
         if self.embedder is not None and new_texts:
             texts = [hit.text for hit in new_texts]
@@ -379,7 +370,7 @@ class SQLiteStore(base.HybridSearch):
             self._unread.clear()
         for documents in unread:
             with suppress(IndexCorruptedError):  # who uses such a text gets the error
-                documents.read_all(connection)
+                documents.read(connection)
 
     def _load_hits(
         self, connection: Connection, matches: list[tuple[int, float]], k: int, tests: Sequence[Test], source: str
@@ -411,10 +402,10 @@ class SQLiteStore(base.HybridSearch):
         self._file.require_writable()
         analyzer = Analyzer(self._analyzer.language)
         before = await self._read(database.read_metadata)
-        if before.analyzer != analyzer.version:
+        if before.version < database.SCHEMA_VERSION:
+            await self._write(lambda connection: None)  # the write converts the file, and analyzes all texts again
+        elif before.analyzer != analyzer.version:
             await self._write(partial(writer.reanalyze, analyzer=analyzer))
-        elif before.version < database.SCHEMA_VERSION:
-            await self._write(lambda connection: None)  # the write converts the file
         else:
             return False
         return True

@@ -83,7 +83,8 @@ class WriteTransaction:
         self._terms: list[tuple[int, Sequence[str]]] = []
         self._lengths: dict[int, array[int]] = {}
         self._vectors: dict[int, dict[int, bytes]] = {}
-        self._sums: dict[tuple[str, object], tuple[int, int]] = {}
+        self._attribute_rows: Counter[tuple[str, object]] = Counter()
+        self._attribute_totals: Counter[tuple[str, object]] = Counter()
         row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'documents'").fetchone()
         self._last_row: int = 0 if row is None else row[0]
 
@@ -99,7 +100,8 @@ class WriteTransaction:
         # A search returns what JSON preserves, so filters use the same.
         for key, value in stored_rows.list_attributes(json.loads(metadata)):
             self._connection.execute("INSERT INTO attributes VALUES (?, ?, ?)", (key, value, row))
-            self._count(key, value, row, 1)
+            self._attribute_rows[key, value] += 1
+            self._attribute_totals[key, value] += row
         self._terms.append((row, analysis.terms))
         self._languages |= analysis.languages
         self._tokens += len(analysis.terms)
@@ -115,7 +117,8 @@ class WriteTransaction:
                 self._connection.execute(
                     "DELETE FROM attributes WHERE key = ? AND value = ? AND row = ?", (key, value, row)
                 )
-                self._count(key, value, row, -1)
+                self._attribute_rows[key, value] -= 1
+                self._attribute_totals[key, value] -= row
             self._connection.execute("DELETE FROM documents WHERE row = ?", (row,))
             lengths = self._block(row // BLOCK_ROWS)
             # Deleting a row twice would make the totals wrong from then on.
@@ -170,7 +173,8 @@ class WriteTransaction:
                 vector_index.write_codes(self._connection, block, self._vectors[block])
 
     def _write_sums(self) -> None:
-        changed = [(*pair, *sums) for pair, sums in self._sums.items() if sums != (0, 0)]
+        totals = self._attribute_totals
+        changed = [(*pair, rows, totals[pair]) for pair, rows in self._attribute_rows.items() if rows or totals[pair]]
         self._connection.executemany(
             "INSERT INTO attribute_sums VALUES (?, ?, ?, ?) ON CONFLICT (key, value) "
             "DO UPDATE SET rows = rows + excluded.rows, total = total + excluded.total",
@@ -179,10 +183,6 @@ class WriteTransaction:
         fewer = [(key, value) for key, value, rows, _ in changed if rows < 0]
         gone = "DELETE FROM attribute_sums WHERE key = ? AND value = ? AND rows = 0"
         self._connection.executemany(gone, fewer)
-
-    def _count(self, key: str, value: object, row: int, step: int) -> None:
-        rows, total = self._sums.get((key, value), (0, 0))
-        self._sums[key, value] = rows + step, total + step * row
 
     def _block(self, block: int) -> array[int]:
         if block not in self._lengths:
@@ -247,11 +247,6 @@ def encode_metadata(hit: Hit) -> str:
     return to_json(dict(hit.metadata))
 
 
-def is_unchanged(row: StoredRow, hit: Hit) -> bool:
-    """Return whether the stored document equals this one."""
-    return row.text == hit.text and row.metadata == encode_metadata(hit)
-
-
 # Maintenance
 
 
@@ -288,7 +283,7 @@ def convert_file(connection: Connection) -> None:
     connection.execute("DROP TABLE temp.instances")
     connection.execute("DROP TABLE terms")
     connection.execute("DROP TABLE term_checks")
-    connection.execute(f"CREATE {database.DERIVED_TABLES['postings']}")
+    connection.execute(f"CREATE {database.TABLES['postings']}")
     connection.execute("DELETE FROM attributes")
     for row in stored_rows.iterate_documents(connection):
         attributes = stored_rows.list_attributes(row.decode_metadata())
@@ -363,12 +358,13 @@ def _check_documents(connection: Connection) -> Iterator[str]:
 
 def _check_filters(connection: Connection) -> Iterator[str]:
     """Compare the attributes of every document with its metadata."""
-    lists = connection.version != database.LEGACY_VERSION
+    if connection.version == database.LEGACY_VERSION:
+        return  # its attributes are not used
     attributes: dict[int, set[object]] = {}
     for row, key, value in connection.execute("SELECT row, key, value FROM attributes ORDER BY row"):
         attributes.setdefault(row, set()).add((key, value))
     for stored in stored_rows.iterate_documents(connection):
-        expected = set(stored_rows.list_attributes(stored.decode_metadata(), lists=lists))
+        expected = set(stored_rows.list_attributes(stored.decode_metadata()))
         if attributes.pop(stored.row, set()) != expected:
             yield f"the attributes of row {stored.row} differ from its metadata"
     if attributes:

@@ -9,21 +9,20 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from resift.stores.tables.collections import ChromaCollection as ChromaCollection
     from resift.stores.tables.collections import QdrantCollection as QdrantCollection
+    from resift.stores.tables.databases import PostgresTable as PostgresTable
+    from resift.stores.tables.databases import SQLStatement as SQLStatement
     from resift.stores.tables.elasticsearch import ElasticsearchQuery as ElasticsearchQuery
     from resift.stores.tables.embedded import DuckDBTable as DuckDBTable
     from resift.stores.tables.embedded import SQLiteTable as SQLiteTable
     from resift.stores.tables.lancedb_table import LanceDBTable as LanceDBTable
-    from resift.stores.tables.postgres_table import PostgresTable as PostgresTable
-    from resift.stores.tables.statement import SQLStatement as SQLStatement
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         """
         collections: ChromaCollection QdrantCollection
+        databases: PostgresTable SQLStatement
         elasticsearch: ElasticsearchQuery
         embedded: DuckDBTable SQLiteTable
         lancedb_table: LanceDBTable
-        postgres_table: PostgresTable
-        statement: SQLStatement
         """,
     )

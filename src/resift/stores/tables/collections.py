@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from qdrant_client.models import Record as Point
     from qdrant_client.models import ScoredPoint
 
-_THREADS = 4
 _PAGE = 256
 _SAMPLE = 100
 POINT_ID = "_id"
@@ -260,7 +259,7 @@ class ChromaCollection(SchemalessStore):
         has_documents = not rows or any(row.values[DOCUMENT] for row in rows)
         chosen = TableColumns(store=self.name, **{"fields": [DOCUMENT] if has_documents else None, **columns})
         self._learn_fields(collection.name, chosen, rows, total)
-        super().__init__(self.name, chosen, columns, threads=_THREADS, has_vectors=True)
+        super().__init__(self.name, chosen, columns, has_vectors=True)
 
     def _open(self, collection: str, path: str | Path | None, host: str | None, port: int) -> Any:
         if (path is None) == (host is None):
@@ -288,7 +287,7 @@ class ChromaCollection(SchemalessStore):
 
     async def _query(self, tests: Sequence[Test], limit: int, **query: JsonValue) -> list[Row]:
         include = ["documents", "metadatas", "distances"]
-        query.update(n_results=limit, include=include, **self._make_where(tests))
+        query.update(n_results=limit, include=include, where=self._make_filter(tests))
         answer = await self._call(self._source.query, **query)
         first = {name: answer[name][0] for name in ("ids", "documents", "metadatas") if answer.get(name)}
         scores = [table_store.distance_score(float(d), self._space()) for d in answer["distances"][0]]
@@ -301,17 +300,13 @@ class ChromaCollection(SchemalessStore):
         return "cosine" if space in ("cosine", "ip") else "l2"  # both are 1 − similarity in Chroma
 
     async def _scan(self, tests: Sequence[Test], words: Sequence[str], limit: int) -> tuple[list[Row], int]:
-        filters = self._make_where(tests)
-        answer = await self._call(self._source.get, limit=limit, include=["documents", "metadatas"], **filters)
+        where = self._make_filter(tests)
+        answer = await self._call(self._source.get, limit=limit, include=["documents", "metadatas"], where=where)
         rows = _chroma_rows(answer)
         total = len(rows)
         if len(rows) == limit:
-            total = len((await self._call(self._source.get, include=[], **filters))["ids"])
+            total = len((await self._call(self._source.get, include=[], where=where))["ids"])
         return rows, total
-
-    def _make_where(self, tests: Sequence[Test]) -> JsonObject:
-        where = self._make_filter(tests)
-        return {} if where is None else {"where": where}
 
     def _make_filter(self, tests: Sequence[Test]) -> JsonObject | None:
         parts = [part for test in tests if (part := self._make_condition(test)) is not None]

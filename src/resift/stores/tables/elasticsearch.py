@@ -29,7 +29,6 @@ _STRINGS = frozenset({"keyword", "constant_keyword"})
 _MAX_KEYWORD, _MAX_INTEGER = 256, 2**53
 _ROW_ID = "_id"
 _MAX_WINDOW = 10_000
-_THREADS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +117,7 @@ class ElasticsearchQuery(TableStore):
         elif chosen.vector is None and columns.get("embedder") is not None and len(self._dimensions) == 1:
             chosen.vector = next(iter(self._dimensions))
         self.vector_dimension = self._dimensions.get(chosen.vector or "", 0)
-        super().__init__(name, chosen, arguments, threads=_THREADS, has_vectors=chosen.vector is not None)
+        super().__init__(name, chosen, arguments, has_vectors=chosen.vector is not None)
 
     def _read_mapping(self) -> None:
         """Read names and types of the fields; not possible in advance with an async client."""
@@ -243,6 +242,7 @@ class ElasticsearchQuery(TableStore):
 
     def _explain(self, exc: Exception) -> StoreError:
         code = getattr(exc, "status_code", None) or getattr(getattr(exc, "meta", None), "status", None)
+        code = code or getattr(getattr(exc, "response", None), "status_code", None)
         hint = {400: " The server refused the body.", 401: " The API key is missing or wrong.",
                 403: " The API key may not read the index.", 404: " There is no such index.",
                 429: " The server is busy."}.get(code or 0, "")  # fmt: skip
@@ -255,12 +255,6 @@ class ElasticsearchQuery(TableStore):
     def _disconnect(self) -> None:
         if isinstance(self._client, _HttpClient):
             self._client.close()
-
-
-class _HttpError(Exception):
-    def __init__(self, status_code: int) -> None:
-        super().__init__(str(status_code))
-        self.status_code = status_code
 
 
 class _HttpClient:
@@ -288,9 +282,7 @@ class _HttpClient:
         content = None if body is None else json.dumps(body).encode()
         path = f"{quote(index, safe=',*')}/{action}"
         response = self._http.request(method, path, content=content, headers={"Content-Type": "application/json"})
-        if response.status_code != 200:
-            raise _HttpError(response.status_code)
-        return response.json()
+        return response.raise_for_status().json()
 
 
 def _read_hit(hit: JsonMapping) -> Row:

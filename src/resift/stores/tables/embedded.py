@@ -24,7 +24,6 @@ from resift.text import words as split_words
 from resift.types import JsonValue
 from resift.validation import check_arguments, check_path, option
 
-_THREADS = 4
 _FTS5 = re.compile(r"\bUSING\s+fts5\s*\((.*)\)", re.IGNORECASE | re.DOTALL)
 _FTS_OPTION = re.compile(r"\A\s*(\w+)\s*=\s*(.*?)\s*\Z", re.DOTALL)
 _MAX_QUERY_WORDS = 64
@@ -78,7 +77,10 @@ class SQLiteTable(table_store.SQLTable):
         try:
             with self._lend([]) as connection:
                 tables = _list_tables(connection)
-                table = _find_table(table, tables, str(self.path))
+                by_case = {name.casefold(): name for name in tables}
+                if table.casefold() not in by_case:
+                    raise table_store.missing_column(str(self.path), table, list(tables), "table=", "tables")
+                table = by_case[table.casefold()]
                 found, primary_key = _read_columns(connection, table)
                 self.fts = _find_fts(connection, table, fts, tables, found)
         except sqlite3.Error as exc:
@@ -94,7 +96,7 @@ class SQLiteTable(table_store.SQLTable):
             raise InputError("A SQLite table is searched by keywords only; leave embedder and vector out.")
         self.has_text_index = self.fts is not None
         self._bools = {name for name, column in found.items() if column.kind == "bool"}
-        super().__init__(name, table, chosen, columns, found, primary_key=primary_key, threads=_THREADS)
+        super().__init__(name, table, chosen, columns, found, primary_key=primary_key)
         after_fork(self)
 
     def reset_after_fork(self) -> None:
@@ -132,10 +134,10 @@ class SQLiteTable(table_store.SQLTable):
     def _table_sql(self) -> str:
         return quote_name(self.table)
 
-    def _select_sql(self, names: Sequence[str], prefix: str = "") -> str:
+    def _select_sql(self, names: Sequence[str]) -> str:
         return ", ".join(f"{self._table_sql()}.{'rowid' if name == 'rowid' else quote_name(name)}" for name in names)
 
-    def _order_sql(self, prefix: str = "") -> str:
+    def _order_sql(self) -> str:
         return self._select_sql(self.columns.id)
 
     async def _fetch_text(self, query: str, tests: Sequence[Test], limit: int) -> list[Row]:
@@ -206,13 +208,6 @@ def _list_tables(connection: sqlite3.Connection) -> dict[str, tuple[str, str]]:
     virtual = [name for name, _, sql in rows if _FTS5.search(sql)]
     shadow = {f"{name}_{part}" for name in virtual for part in ("data", "idx", "content", "docsize", "config")}
     return {name: (kind, sql) for name, kind, sql in rows if name not in shadow}
-
-
-def _find_table(table: str, tables: Mapping[str, object], file: str) -> str:
-    by_case = {name.casefold(): name for name in tables}
-    if table.casefold() not in by_case:
-        raise table_store.missing_column(file, table, list(tables), "table=", "tables")
-    return by_case[table.casefold()]
 
 
 def _read_columns(connection: sqlite3.Connection, table: str) -> tuple[dict[str, Column], list[str]]:
@@ -350,7 +345,7 @@ class DuckDBTable(table_store.SQLTable):
         self._array_types = {row[0]: row[1] for row in described}
         keys = [row[0] for row in described if row[3] == "PRI"]
         chosen = TableColumns(store=name, **columns)
-        super().__init__(name, table, chosen, columns, found, primary_key=keys, threads=_THREADS)
+        super().__init__(name, table, chosen, columns, found, primary_key=keys)
         after_fork(self)
 
     def reset_after_fork(self) -> None:
@@ -361,7 +356,7 @@ class DuckDBTable(table_store.SQLTable):
     def _table_sql(self) -> str:
         return ".".join(map(quote_name, self._path))
 
-    def _select_sql(self, names: Sequence[str], prefix: str = "") -> str:
+    def _select_sql(self, names: Sequence[str]) -> str:
         # Python needs pytz to read timestamps with a zone; as text they need nothing.
         zoned = {name for name, kind in self._array_types.items() if "TIME ZONE" in kind}
         return ", ".join(

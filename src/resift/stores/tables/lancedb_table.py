@@ -17,7 +17,6 @@ from resift.stores.tables import table_store
 from resift.stores.tables.table_store import Column, ColumnArguments, ColumnOptions, Distance, TableColumns
 from resift.validation import check_arguments, option
 
-_THREADS = 4
 _KIND = re.compile(
     r"\A(?:(?P<text>string|large_string|string_view|dictionary<values=string.*)|(?P<bool>bool)"
     r"|(?P<number>u?int\d+|float|double|halffloat)|(?P<binary>.*binary.*))\Z"
@@ -80,7 +79,7 @@ class LanceDBTable(LanceDBBackend, table_store.TypedTable):
         self.has_text_index = bool(self._indexed_text)
         if not self.has_text_index:
             self.default_mode = "vector"
-        super().__init__(name, table, chosen, columns, found, primary_key=[], threads=_THREADS)
+        super().__init__(name, table, chosen, columns, found, primary_key=[])
 
     async def _has_vector_index(self) -> bool:
         return self.columns.vector in self._indexed_vectors

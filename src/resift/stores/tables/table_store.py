@@ -45,6 +45,8 @@ SCAN_LIMIT = 20_000
 """Rows that a keyword search without a text index reads; analyzing them takes about two seconds, once."""
 MAX_FETCH = 20_000
 """Rows that are fetched to find k that pass a filter which the engine cannot test."""
+THREADS = 4
+"""Threads of one store, and connections if it has its own."""
 _KNOWN_NAMES = (*TITLE_NAMES, *BODY_NAMES)
 
 
@@ -223,7 +225,7 @@ class TableStore(BackendStore):
     """Whether methods of the engine's client are awaited."""
 
     def __init__(
-        self, name: str, columns: TableColumns, arguments: ColumnArguments, *, threads: int, has_vectors: bool
+        self, name: str, columns: TableColumns, arguments: ColumnArguments, *, has_vectors: bool, threads: int = THREADS
     ) -> None:
         self.columns = columns
         self.embedder = arguments.get("embedder")
@@ -237,8 +239,6 @@ class TableStore(BackendStore):
         self.vectors = StoreView(self, "vectors", partial(self.search_side, "vectors")) if hybrid else None
 
     def _resolve_mode(self, mode: Mode | None, *, has_vectors: bool) -> Mode:
-        if mode not in (None, "hybrid", "text", "vector"):
-            raise InputError(f"mode is {mode!r}; pass 'hybrid', 'text' or 'vector'.")
         if mode == "text":
             return "text"
         if self.embedder is None and self.embeds_queries:
@@ -256,8 +256,8 @@ class TableStore(BackendStore):
 
     async def search_side(self, side: Side, query: str, *, k: int, where: Where | None, source: str) -> list[Hit]:
         """Search by keywords or by vectors alone."""
-        if isinstance(query, str):
-            query = clean_text(query)
+        if isinstance(query, str):  # without NUL and lone surrogates, which not every engine can take as a value
+            query = query.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
         return await super().search_side(side, query, k=k, where=where, source=source)
 
     async def _search_text(self, query: str, tests: Sequence[Test], k: int, source: str) -> list[Hit]:
@@ -323,11 +323,6 @@ def nearest_rows(names: Sequence[str], rows: Iterable[Sequence[JsonValue]], kind
     return [Row(dict(zip(names, row[:-1], strict=True)), distance_score(row[-1], kind)) for row in rows]
 
 
-def clean_text(text: str) -> str:
-    """Return a text that every engine can take as a value, without NUL and lone surrogates."""
-    return text.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
-
-
 class ScanIndex:
     """BM25 over rows that are read anew for each search; only the analysis of their texts is kept."""
 
@@ -356,7 +351,12 @@ class ScanIndex:
             for name, weight in self._columns.weights.items():
                 text = read_flat_text(record, (name,), original=record).text
                 if text:
-                    terms, found = self._analyze(text)
+                    if text not in self._analyzed:
+                        if len(self._analyzed) >= 2 * self._max_texts:
+                            self._analyzed.clear()
+                        analysis = self._analyzer.analyze(text)
+                        self._analyzed[text] = (Counter(analysis.terms), analysis.languages)
+                    terms, found = self._analyzed[text]
                     languages |= found
                     for term, count in terms.items():
                         counts[term] += count * weight  # type: ignore[assignment]
@@ -366,15 +366,6 @@ class ScanIndex:
         ids = self._columns.id
         scored.sort(key=lambda row: (-(row.score or 0), *(str(row.values.get(name)) for name in ids)))
         return scored[:k]
-
-    def _analyze(self, text: str) -> tuple[Counter[str], frozenset[str]]:
-        known = self._analyzed.get(text)
-        if known is None:
-            if len(self._analyzed) >= 2 * self._max_texts:
-                self._analyzed.clear()
-            analysis = self._analyzer.analyze(text)
-            known = self._analyzed[text] = (Counter(analysis.terms), analysis.languages)
-        return known
 
 
 # Tables with typed columns: filters as SQL with bound values, and the scan of a table
@@ -436,17 +427,15 @@ def join_clauses(clauses: Sequence[Clause], separator: str, *, empty: str) -> Cl
 
 def filter_clause(tests: Sequence[Test], columns: Mapping[str, Column], dialect: Dialect) -> Clause:
     """Return the part of a filter that the engine can test; rows that pass the filter pass this too."""
-    clauses = [clause for test in tests if (clause := _test_clause(test, columns, dialect)) is not None]
-    return join_clauses(clauses, " AND ", empty="1 = 1")
-
-
-def _test_clause(test: Test, columns: Mapping[str, Column], dialect: Dialect) -> Clause | None:
-    if isinstance(test, AnyOf):
-        return join_clauses([filter_clause(part, columns, dialect) for part in test.filters], " OR ", empty="1 = 0")
-    column = columns.get(test.key)
-    if column is None or test.operator == "!=":
-        return None
-    return (_equal_clause if test.operator == "=" else _range_clause)(test, column, dialect)
+    clauses: list[Clause | None] = []
+    for test in tests:
+        if isinstance(test, AnyOf):
+            parts = [filter_clause(part, columns, dialect) for part in test.filters]
+            clauses.append(join_clauses(parts, " OR ", empty="1 = 0"))
+        elif test.operator != "!=" and test.key in columns:
+            make_clause = _equal_clause if test.operator == "=" else _range_clause
+            clauses.append(make_clause(test, columns[test.key], dialect))
+    return join_clauses([clause for clause in clauses if clause is not None], " AND ", empty="1 = 1")
 
 
 def _equal_clause(test: Condition, column: Column, dialect: Dialect) -> Clause | None:
@@ -517,7 +506,6 @@ class TypedTable(TableStore):
         found: Mapping[str, Column],
         *,
         primary_key: Sequence[str],
-        threads: int,
     ) -> None:
         self.table = table
         self.column_types = found
@@ -532,7 +520,7 @@ class TypedTable(TableStore):
             shown = ", ".join(vectors) or "none"
             raise InputError(f"vector= names {columns.vector!r}, which has no vectors. Vector columns: {shown}.")
         self.vector_dimension = found[columns.vector].dimension if columns.vector else 0
-        super().__init__(name, columns, arguments, threads=threads, has_vectors=columns.vector is not None)
+        super().__init__(name, columns, arguments, has_vectors=columns.vector is not None)
         hidden = ("vector", "tsvector", "binary")
         wanted = [name for name, column in found.items() if column.kind not in hidden]
         if columns.metadata is not None:
@@ -561,11 +549,11 @@ class SQLTable(TypedTable):
         """Return the quoted name of the table."""
         raise NotImplementedError
 
-    def _select_sql(self, names: Sequence[str], prefix: str = "") -> str:
-        return ", ".join(prefix + self.dialect.quote(name) for name in names)
+    def _select_sql(self, names: Sequence[str]) -> str:
+        return ", ".join(map(self.dialect.quote, names))
 
-    def _order_sql(self, prefix: str = "") -> str:
-        return ", ".join(prefix + self.dialect.quote(name) for name in self.columns.id)
+    def _order_sql(self) -> str:
+        return ", ".join(map(self.dialect.quote, self.columns.id))
 
     async def _scan(self, tests: Sequence[Test], words: Sequence[str], limit: int) -> tuple[list[Row], int]:
         where = filter_clause(tests, self.column_types, self.dialect)

@@ -1,25 +1,26 @@
-"""PostgresTable: an existing PostgreSQL table, searched by full text, by pgvector, or by both."""
+"""PostgresTable: an existing PostgreSQL table. SQLStatement: your own SELECT on any database of SQLAlchemy."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from resift._internal.arrays import Array
+from resift.errors import InputError, StoreError, require
 from resift.stores.backend import Row
+from resift.stores.base import embed_texts
 from resift.stores.filters import Test
-from resift.stores.postgres import PostgresBackend, PostgresConnectionOptions, format_vector, on_connection
+from resift.stores.postgres import VARIABLES, PostgresBackend, PostgresConnectionOptions, format_vector, on_connection
 from resift.stores.tables import table_store
 from resift.stores.tables.table_store import Column, ColumnArguments, ColumnOptions, Distance, TableColumns, quote_name
-from resift.types import JsonValue
+from resift.types import JsonMapping, JsonObject, JsonValue
 from resift.validation import check_arguments, option
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
-_THREADS = 4
 _OPERATORS = {"cosine": "<=>", "l2": "<->", "inner-product": "<#>"}
 _OPERATOR_CLASSES = {"cosine": "cosine", "l2": "l2", "inner-product": "ip"}
 _LABELS = "ABCD"
@@ -80,7 +81,7 @@ class PostgresTable(PostgresBackend, table_store.SQLTable):
         name: str = "postgres",
         **columns: Unpack[ColumnArguments],
     ) -> None:
-        self._set_server(dsn, name, timeout_s=timeout_s, connections=_THREADS)
+        self._set_server(dsn, name, timeout_s=timeout_s, connections=table_store.THREADS)
         self.distance, self.exact = distance, exact
         self._path = table.split(".")
         self.table, self.tsvector = table, tsvector
@@ -89,7 +90,7 @@ class PostgresTable(PostgresBackend, table_store.SQLTable):
             self._configuration = self._find_configuration(connection, text_search, found)
             self._vector_indexes = self._list_vector_indexes(connection)
         chosen = TableColumns(store=name, **columns)
-        super().__init__(name, table, chosen, columns, found, primary_key=primary_key, threads=_THREADS)
+        super().__init__(name, table, chosen, columns, found, primary_key=primary_key)
 
     def _regclass(self) -> str:
         return ".".join(map(quote_name, self._path))
@@ -161,7 +162,7 @@ class PostgresTable(PostgresBackend, table_store.SQLTable):
         ).fetchall()
         return {row[0] for row in rows}
 
-    def _select_sql(self, names: Sequence[str], prefix: str = "") -> str:
+    def _select_sql(self, names: Sequence[str]) -> str:
         # As text, char(n) has no padding.
         expressions = [self.column_types[name].expression for name in names]
         return ", ".join(
@@ -254,3 +255,168 @@ def _make_column(name: str, kind: str, category: str, modifier: int) -> Column:
     if kind in ("uuid", "bpchar") or category == "E":
         return Column("text", f"{quoted}::text")
     return Column("text" if category == "S" else _KINDS.get(kind, "other"), quoted)
+
+
+# Statements
+
+_OWN = ("query", "k", "vector")
+_COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
+_READS = re.compile(r"\A\s*(?:SELECT|WITH|VALUES|FROM|TABLE)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SQLStatementOptions(ColumnOptions):
+    """Options of a statement on a database in a pipeline file."""
+
+    url: str = option(
+        "Address of the database as SQLAlchemy writes it; keep the password out of the file.",
+        kind="address",
+        variables=(*VARIABLES, "MYSQL_PASSWORD"),
+    )
+    statement: str = option("One SELECT; `:query`, `:k` and `:vector` are bound as parameters.")
+    parameters: JsonMapping | None = option("Further parameters of the statement.", default=None)
+    score: str | None = option("Column with the score, if there is one.", default="score")
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield an error for a statement that cannot work."""
+        try:
+            check_statement(self.statement)
+        except InputError as exc:
+            yield "statement", f".statement: {exc}"
+
+
+class SQLStatement(table_store.TableStore):
+    """The rows of a SELECT, in its order, on an SQLAlchemy engine or a URL.
+
+    `:query`, `:k` and `:vector` are bound as parameters, and so are `parameters`. The transaction is
+    read-only where the database has that mode, and is always rolled back. A filter is tested on the rows.
+    """
+
+    Options = SQLStatementOptions
+    table = "the statement"
+    has_text_index = True
+
+    @check_arguments
+    def __init__(
+        self,
+        engine: Any = None,
+        statement: str = "",
+        *,
+        url: str | None = None,
+        parameters: JsonMapping | None = None,
+        score: str | None = "score",
+        name: str = "sql",
+        **columns: Unpack[ColumnArguments],
+    ) -> None:
+        alchemy = require("sqlalchemy", extra="sqlalchemy")
+        self.name, self._score = name, score
+        engine = url if engine is None else engine
+        if engine is None:
+            raise InputError("Say where the database is: pass an SQLAlchemy engine or its URL.")
+        check_statement(statement)
+        self._owns = isinstance(engine, str)
+        try:
+            if isinstance(engine, str):
+                # SQLite opens in microseconds, and a pooled connection would stay open if nobody closes the store.
+                is_sqlite = alchemy.make_url(engine).get_backend_name() == "sqlite"
+                engine = alchemy.create_engine(engine, poolclass=alchemy.pool.NullPool if is_sqlite else None)
+            self._engine = engine
+        except (alchemy.exc.ArgumentError, alchemy.exc.NoSuchModuleError, ImportError) as exc:
+            raise InputError(
+                f"SQLAlchemy cannot open this URL: {type(exc).__name__}. Correct it, or install its driver."
+            ) from exc
+        if not hasattr(self._engine, "connect") or hasattr(self._engine, "sync_engine"):
+            raise InputError(f"engine is a {type(engine).__name__}; pass an SQLAlchemy Engine or a URL.")
+        self._statement = alchemy.text(statement)
+        self._parameters = dict(parameters or {})
+        used = set(self._statement.compile().params)
+        missing = sorted(used - {*_OWN, *self._parameters})
+        if missing:
+            raise InputError(f"The statement uses :{missing[0]}; pass its value in parameters=.")
+        unused = sorted(set(self._parameters) - used)
+        if unused:
+            raise InputError(f"parameters= has {unused[0]!r}, which the statement does not use.")
+        self._uses = used & set(_OWN)
+        if not self._uses & {"query", "vector"}:
+            raise InputError("The statement uses neither :query nor :vector, so every query gets the same answer.")
+        chosen = TableColumns(store=name, **columns)
+        if "vector" in self._uses and columns.get("embedder") is None:
+            raise InputError("The statement uses :vector; pass embedder= of the model that filled the column.")
+        super().__init__(name, chosen, {**columns, "mode": "text"}, has_vectors=False)
+        self.kind = "search"
+        if "vector" not in self._uses:  # the length of vectors is known with the first query
+            with self._explained():
+                self._settle_columns(self._execute({"query": "resift", "k": 1})[0])
+
+    def _settle_columns(self, names: list[str]) -> None:
+        self.filter_columns, columns = names, self.columns
+        columns.check(self.table, names)
+        texts = [name for name in names if name not in (*columns.id, self._score)]
+        columns.choose_fields(self.table, texts)
+        columns.choose_id(self.table, names, [])
+
+    def _execute(self, values: JsonMapping) -> tuple[list[str], list[tuple[JsonValue, ...]]]:
+        bound = {name: value for name, value in values.items() if name in self._uses}
+        connection = self._engine.connect()
+        try:
+            dialect = self._engine.dialect.name
+            if dialect == "postgresql":
+                connection = connection.execution_options(postgresql_readonly=True)
+            elif dialect == "sqlite":
+                connection.exec_driver_sql("PRAGMA query_only = ON")
+            elif dialect in ("mysql", "mariadb"):
+                connection.exec_driver_sql("SET TRANSACTION READ ONLY")
+            result = connection.execute(self._statement, {**self._parameters, **bound})
+            if not result.returns_rows:
+                raise InputError("The statement returns no rows; write one SELECT.")
+            names = list(result.keys())
+            repeated = [name for name in names if names.count(name) > 1]
+            if repeated:
+                raise InputError(f"Two columns are named {repeated[0]!r}; rename one with AS.")
+            return names, [tuple(row) for row in result.fetchall()]
+        finally:
+            connection.rollback()
+            if self._engine.dialect.name == "sqlite":
+                connection.exec_driver_sql("PRAGMA query_only = OFF")
+                connection.rollback()
+            connection.close()
+
+    async def _fetch_text(self, query: str, tests: Sequence[Test], limit: int) -> list[Row]:
+        values: JsonObject = {"query": query, "k": limit}
+        if "vector" in self._uses and self.embedder is not None:
+            vectors = await embed_texts(self.embedder, [query], kind="query", store=self.name)
+            values["vector"] = format_vector(vectors[0])
+        names, rows = await self._work(lambda: self._execute(values))
+        if not self.filter_columns:
+            self._settle_columns(names)
+        found = [dict(zip(names, row, strict=True)) for row in rows[:limit]]
+        scores = [_number(row.pop(self._score or "", None)) for row in found]
+        return [Row(row, score) for row, score in zip(found, scores, strict=True)]
+
+    def _explain(self, exc: Exception) -> StoreError:
+        kind = type(getattr(exc, "orig", None) or exc).__name__
+        return StoreError(
+            f"The statement of {self.name!r} failed: {kind}. Try it in the database's own shell.",
+            store=self.name,
+            transient="Operational" in kind or "Interface" in kind,
+        )
+
+    def _disconnect(self) -> None:
+        if self._owns:
+            self._engine.dispose()
+
+
+def check_statement(statement: str) -> None:
+    """Raise InputError unless this is one statement that reads."""
+    plain = _COMMENT.sub(" ", statement).strip().rstrip(";").strip()
+    if not _READS.match(plain):
+        raise InputError("The statement must be one SELECT, or WITH … SELECT.")
+    if ";" in re.sub(r"'(?:[^']|'')*'", "", plain):
+        raise InputError("There is more than one statement; write one SELECT.")
+
+
+def _number(value: JsonValue) -> float | None:
+    try:
+        return None if value is None else float(value)
+    except (TypeError, ValueError):
+        return None
