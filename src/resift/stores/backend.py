@@ -251,7 +251,7 @@ class BackendStore(base.HybridSearch):
         """Close connections that this store opened."""
 
 
-# Tables of our own
+# Tables that Resift creates
 
 
 class Record(NamedTuple):

@@ -1,4 +1,4 @@
-"""LanceDB: its connection, and LanceDBVectorStore, documents in one table of ours."""
+"""LanceDB: its connection, and LanceDBVectorStore, whose table Resift creates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PostgreSQL: the connections of every store on it, and PostgresStore, documents in one table of ours."""
+"""PostgreSQL: the connections of every store on it, and PostgresStore, whose table Resift creates."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def on_connection(
 
 
 class PostgresBackend(BackendStore):
-    """Pooled connections to a PostgreSQL server, for tables of ours and of other programs.
+    """Pooled connections to a PostgreSQL server, for Resift's own tables and those of other programs.
 
     `options` of the connection string and PGOPTIONS stay in force, such as a search path or a shorter
     statement timeout.

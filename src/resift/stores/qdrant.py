@@ -1,4 +1,4 @@
-"""Qdrant: its client, and QdrantVectorStore, documents in one collection of ours."""
+"""Qdrant: its client, and QdrantVectorStore, whose collection Resift creates."""
 
 from __future__ import annotations
 

@@ -403,7 +403,7 @@ class DatabaseFile:
         stamp = None
         folder_is_writable = os.access(self.path.absolute().parent, os.W_OK)
         if self.read_only and not folder_is_writable and not _sidecar(self.path, "-wal").exists():
-            # A reader of a WAL file must create its -shm, or declare that nobody writes. Somebody may, so
+            # A reader of a WAL file must create its -shm, or declare that nothing writes. A writer may exist, so
             # the file's stamp is compared before and after each read.
             uri += "&immutable=1"
             stamp = self._read_stamp()
@@ -426,7 +426,7 @@ class DatabaseFile:
 
     def _read_stamp(self) -> FileStamp:
         if _sidecar(self.path, "-wal").exists():
-            return (0, 0, 0)  # somebody writes: use locks from now on
+            return (0, 0, 0)  # there is a writer: use locks from now on
         status = self.path.stat()
         return status.st_ino, status.st_mtime_ns, status.st_size
 

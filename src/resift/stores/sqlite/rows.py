@@ -115,7 +115,7 @@ class LazyDocuments:
         if missing:
             try:
                 if not self.is_read(missing):
-                    # Who uses one text after the search may use all: one statement reads them.
+                    # A caller that reads one text after the search often reads all: one statement loads them.
                     unread = [id for id in (missing if len(ids) > 1 else self._numbers) if id not in loaded]
                     with self._file.reading_again() as connection:
                         self.read(connection, unread)

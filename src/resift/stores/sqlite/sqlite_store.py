@@ -369,7 +369,7 @@ class SQLiteStore(base.HybridStore):
             unread = list(self._unread)
             self._unread.clear()
         for documents in unread:
-            with suppress(IndexCorruptedError):  # who uses such a text gets the error
+            with suppress(IndexCorruptedError):  # raised when such a text is used
                 documents.read(connection)
 
     def _load_hits(
@@ -385,7 +385,7 @@ class SQLiteStore(base.HybridStore):
         for number, score in matches:
             row = rows[number]
             metadata = row.decode_metadata()
-            # The attributes said that it passes; if the document disagrees, one of them is damaged.
+            # It passes according to the attributes. If the document disagrees, one of them is damaged.
             if tests and not passes_all(metadata, tests):
                 raise IndexCorruptedError("attributes", number)
             hits.append(base.Match(row.id, row.text, score, metadata))

@@ -324,7 +324,7 @@ def nearest_rows(names: Sequence[str], rows: Iterable[Sequence[JsonValue]], kind
 
 
 class ScanIndex:
-    """BM25 over rows that are read anew for each search; only the analysis of their texts is kept."""
+    """BM25 over rows that are read again for each search; only the analysis of their texts is kept."""
 
     def __init__(self, analyzer: Analyzer, columns: TableColumns, max_texts: int) -> None:
         self._analyzer = analyzer
