@@ -19,7 +19,7 @@ ACTIVE = "\x1b\x07\x9b\x08\u202e\u2066\u200f\u2028\x00\U000e0041\ufeff"
 def test_active_characters_are_shown_as_escapes():
     shown = escape_controls(HOSTILE)
     assert not set(shown) & set(ACTIVE + "\r")
-    assert shown.startswith(r"a\x1b[2J\x1b]52;c;ZXZpbA==\x07\x9b31m\x0d\x08\u202e")
+    assert shown.startswith(r"a\x1b[2J\x1b]52;c;ZXZpbA==\x07\x9b31m\r\x08\u202e")
     family = "नमस्ते می‌خواهم 👨‍👩‍👧 שלום\tok\n"
     assert escape_controls(family) == family, "joiners and letters of every script stay"
 
@@ -100,10 +100,10 @@ def test_the_time_left_does_not_count_work_of_an_earlier_run(monkeypatch):
     screen.isatty = lambda: True
     monkeypatch.setattr(sys, "stderr", screen)
     now = iter(range(100, 200))
-    with Progress("rows", 1000, clock=lambda: float(next(now))) as progress:
-        progress.show(900)
+    with Progress("rows", clock=lambda: float(next(now))) as progress:
+        progress.update(900, 1000)
         assert "00:" not in screen.getvalue()
-        progress.show(910)
+        progress.update(910, 1000)
         assert "00:09" in screen.getvalue()
     assert screen.getvalue().endswith("\x1b[?25h\r\x1b[1A\x1b[2K") or "\x1b[?25h" in screen.getvalue()
 

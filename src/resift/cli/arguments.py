@@ -1,4 +1,4 @@
-"""Commands and their options as tables, and the options that several commands share."""
+"""The options of commands as tables, and the options that several commands share."""
 
 from __future__ import annotations
 
@@ -60,34 +60,25 @@ class Option(NamedTuple):
             action.complete = _COMPLETE_FILES  # type: ignore[attr-defined]  # the interface of shtab
 
 
-class Command(NamedTuple):
-    """A command: the end of its help with examples, and its options; a string starts a group of options.
+Actions = Mapping[str, tuple[str, Sequence[Option]]]
+"""Action -> (summary, options); old names of an action follow its name."""
 
-    Commands with actions have action -> (summary, options); old names of an action follow its name.
-    """
 
-    epilog: str
-    options: Sequence[Option | str] = ()
-    actions: Mapping[str, tuple[str, Sequence[Option]]] = {}
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the options and actions."""
-        parser.epilog = self.epilog
-        group: argparse._ActionsContainer = parser
-        for option in self.options:
-            if isinstance(option, str):
-                group = parser.add_argument_group(option)
-            else:
-                option.add_to(group)
-        if not self.actions:
-            return
+def add_options(parser: argparse.ArgumentParser, table: Sequence[Option | str] | Actions) -> None:
+    """Declare the options of a command, or its actions with theirs; a string starts a group of options."""
+    if isinstance(table, Mapping):
         actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-        for name, (summary, options) in self.actions.items():
-            name, *aliases = name.split()  # noqa: PLW2901
+        for names, (summary, options) in table.items():
+            name, *aliases = names.split()
             description = f"{summary[0].upper()}{summary[1:]}."
-            sub = actions.add_parser(name, aliases=aliases, help=summary, description=description)
-            for option in options:
-                option.add_to(sub)
+            add_options(actions.add_parser(name, aliases=aliases, help=summary, description=description), options)
+        return
+    group: argparse._ActionsContainer = parser
+    for option in table:
+        if isinstance(option, str):
+            group = parser.add_argument_group(option)
+        else:
+            option.add_to(group)
 
 
 class Suggestions:

@@ -6,11 +6,12 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resift.cli.arguments import DEADLINE, JSON, Command, Option, positive_int
+from resift.cli.arguments import DEADLINE, JSON, Option, positive_int
 from resift.cli.terminal import Progress, print_error, print_json, print_table, print_text, style, width, wrap
 from resift.errors import ConfigError, shell_path
 from resift.text.snippets import clip_words
 from resift.types import JsonObject
+from resift.validation import check_query
 
 if TYPE_CHECKING:
     from resift.agent.multi_doc import Writer
@@ -20,72 +21,42 @@ DEFAULT_HOPS = 1
 MAX_LISTED = 10
 """Skipped files that are listed; --json lists all."""
 
-ASK = Command(
-    """\
-An index (--store) is made by `resift index`, a knowledge pack (--pack) by `resift graph build`. Without
-either, the bundled sample about lighthouses and navigation at sea is used. Without --endpoint the answer is
-extractive: sentences of the sources, word for word.
+ASK = [
+    Option("question WORD...", "the question; quotes are not needed"),
+    Option("--store FILE", "the index"),
+    Option("--pack PACK", "the knowledge pack (default: the sample)"),
+    Option("--cross-encoder", "rerank with the cross-encoder (default: yes)", default=True),
+    Option("-k --max-results N", "number of passages", positive_int, 5),
+    Option("--where TEST...", "only passages whose metadata match: topic=food, 'path=*.md' (--store)"),
+    Option("--hops N", "links to follow, 0 to 3", int, DEFAULT_HOPS),
+    DEADLINE,
+    Option("--endpoint URL", "OpenAI-compatible endpoint that writes the answer"),
+    Option("--model MODEL", "model of the endpoint"),
+    Option("--api-key-env VARIABLE", "environment variable with the API key"),
+    Option("--allow-loopback", "allow an endpoint on this machine"),
+    Option("--explain", "explain the position of each passage"),
+    JSON._replace(help="write the answer with all details as JSON"),
+]
 
-examples:
-  resift ask who built the first Eddystone lighthouse
-  resift ask how long may I keep a book --store library.db
-  resift ask how long may I keep a book --store library.db --where path=rules.md
-  resift ask "How do I rotate the keys?" --pack notes.lbug --explain
-  resift ask "Why knots?" --endpoint https://llm.example/v1 --model some-model --api-key-env LLM_KEY
-""",
-    [
-        Option("question WORD...", "the question; quotes are not needed"),
-        Option("--store FILE", "the index"),
-        Option("--pack PACK", "the knowledge pack (default: the sample)"),
-        Option("--cross-encoder", "rerank with the cross-encoder (default: yes)", default=True),
-        Option("-k --max-results N", "number of passages", positive_int, 5),
-        Option("--where TEST...", "only passages whose metadata match: topic=food, 'path=*.md' (--store)"),
-        Option("--hops N", "links to follow, 0 to 3", int, DEFAULT_HOPS),
-        DEADLINE,
-        Option("--endpoint URL", "OpenAI-compatible endpoint that writes the answer"),
-        Option("--model MODEL", "model of the endpoint"),
-        Option("--api-key-env VARIABLE", "environment variable with the API key"),
-        Option("--allow-loopback", "allow an endpoint on this machine"),
-        Option("--explain", "explain the position of each passage"),
-        JSON._replace(help="write the answer with all details as JSON"),
-    ],
-)
-
-GRAPH = Command(
-    """\
-A pack contains articles, their sections with embeddings, and the links between them, in one file. Sources are
-all files that `resift index` reads, including PDF and Word; a JSONL row ({"title", "text", "links"}) is an
-article. Links are [[Title]], [[Title|words]], Markdown links and hrefs. A build that was stopped continues
-when started again; the pack appears when it is complete.
-
-examples:
-  resift graph build notes/ -o notes.lbug
-  resift graph build wikipedia.jsonl -o wikipedia.lbug
-  resift graph info notes.lbug
-""",
-    actions={
-        "build": (
-            "build a pack from a folder or a file",
-            (
-                Option("source SOURCE", "folder or file to read", Path),
-                Option("-o --output PACK", "the pack to write", required=True),
-                Option("--embedder MODEL", "embedding model of the pack"),
-                JSON._replace(help="write the report as JSON"),
-            ),
+GRAPH = {
+    "build": (
+        "build a pack from a folder or a file",
+        (
+            Option("source SOURCE", "folder or file to read", Path),
+            Option("-o --output PACK", "the pack to write", required=True),
+            Option("--embedder MODEL", "embedding model of the pack"),
+            JSON._replace(help="write the report as JSON"),
         ),
-        "info": (
-            "show counts, embedder and the most linked articles",
-            (Option("pack PACK", "the pack to inspect"), JSON),
-        ),
-    },
-)
+    ),
+    "info": ("show counts, embedder and the most linked articles", (Option("pack PACK", "the pack to inspect"), JSON)),
+}
 
 
 def run_ask(args: argparse.Namespace) -> int:
     """Answer the question; exit code 0 even if there is no answer."""
     if args.store is not None and args.pack is not None:
         raise ConfigError("--store and --pack exclude each other: ask an index or a knowledge pack.")
-    question = " ".join(args.question)
+    question = check_query(" ".join(args.question))
     answer = _ask_pack(args, question) if args.store is None else _ask_index(args, question)
     if args.json:
         print_json(answer)
@@ -174,10 +145,8 @@ def _print_answer(answer: JsonObject) -> None:
 
 def run_graph(args: argparse.Namespace) -> int:
     """Build or describe a pack; exit code 1 if some files could not be read."""
-    return _build_pack(args) if args.action == "build" else _print_pack(args)
-
-
-def _build_pack(args: argparse.Namespace) -> int:
+    if args.action == "info":
+        return _print_pack(args)
     from resift._internal.sync import run_sync
     from resift.agent.pack_build import build_pack
     from resift.models.embedder import DEFAULT_EMBEDDER, Embedder

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import json
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resift.cli.arguments import JSON, TEXT_KEYS, Command, Option, non_negative_int, positive_int, price
+from resift.cli.arguments import JSON, TEXT_KEYS, Option, non_negative_int, positive_int, price
 from resift.cli.terminal import Progress, count, print_error, print_json, print_table, print_text, wrap
 from resift.errors import InputError, shell_path
 from resift.types import JsonObject, JsonValue
@@ -22,44 +20,23 @@ if TYPE_CHECKING:
     from resift.batch.job import BatchEngine, BatchProgress, BatchReport, EngineName
     from resift.batch.shards import BatchWork
 
-BATCH = Command(
-    """\
-INPUT is Parquet or JSONL: files, folders, patterns, or anything that fsspec can open. OUT gets Parquet
-shards, failed.parquet with the rows that failed and why, and finally manifest.json. After any interruption
-run the same command again: it continues and writes the same bytes.
-
-  rerank   rows with query and candidates   ->  order, scores, tier, degraded
-  embed    rows with text                   ->  vector
-  index    rows with text (id, title, …)    ->  chunks with vectors; with --store also into an index
-  eval     rows with query                  ->  results of --pipeline with their trace
-
-examples:
-  resift batch rerank questions.parquet -o reranked/ --workers 2
-  resift batch embed passages/ -o vectors/ --engine ray --workers 8
-  resift batch index corpus.jsonl -o chunks/ --store corpus.db
-  resift batch index corpus/ -o chunks/ --store postgres.yaml --workers 4
-  resift batch eval questions.jsonl -o answers/ --pipeline mine.yaml
-""",
-    [
-        Option("kind", "what to do with each row", choices=("rerank", "embed", "index", "eval")),
-        Option("inputs INPUT...", "Parquet or JSONL"),
-        Option("-o --out OUT", "the folder to write", required=True),
-        Option("--engine", "where to run", None, "local", ("local", "ray")),
-        Option("--address ADDRESS", "ray: the cluster (default: RAY_ADDRESS, or a new local one)"),
-        Option("--workers N", "processes or actors (default: cores)", positive_int),
-        Option("--shard-rows N", "rows per shard", positive_int, 1000),
-        Option("--max-failed --most-failed N", "stop after this many failed rows", non_negative_int, 1000),
-        Option("--model ID", "an allowed model (default: the default model)"),
-        Option("-k K", "rerank, eval: keep the best K", positive_int),
-        TEXT_KEYS,
-        Option(
-            "--store FILE", "index: load the chunks into this index, or into the store of this pipeline file (YAML)"
-        ),
-        Option("--pipeline FILE", "eval: the pipeline file"),
-        Option("--price P", "price of an hour, to estimate the cost", price),
-        JSON._replace(help="write the summary as JSON"),
-    ],
-)
+BATCH = [
+    Option("kind", "what to do with each row", choices=("rerank", "embed", "index", "eval")),
+    Option("inputs INPUT...", "Parquet or JSONL"),
+    Option("-o --out OUT", "the folder to write", required=True),
+    Option("--engine", "where to run", None, "local", ("local", "ray")),
+    Option("--address ADDRESS", "ray: the cluster (default: RAY_ADDRESS, or a new local one)"),
+    Option("--workers N", "processes or actors (default: cores)", positive_int),
+    Option("--shard-rows N", "rows per shard", positive_int, 1000),
+    Option("--max-failed --most-failed N", "stop after this many failed rows", non_negative_int, 1000),
+    Option("--model ID", "an allowed model (default: the default model)"),
+    Option("-k K", "rerank, eval: keep the best K", positive_int),
+    TEXT_KEYS,
+    Option("--store FILE", "index: load the chunks into this index, or into the store of this pipeline file (YAML)"),
+    Option("--pipeline FILE", "eval: the pipeline file"),
+    Option("--price P", "price of an hour, to estimate the cost", price),
+    JSON._replace(help="write the summary as JSON"),
+]
 
 
 def run_batch(args: argparse.Namespace) -> int:
@@ -85,8 +62,7 @@ def run_batch(args: argparse.Namespace) -> int:
             loaded = load_shards(
                 args.out, args.store, engine=_choose_engine(args), workers=args.workers, on_progress=on_progress
             )
-    print_summary = _print_data if args.json else _print_report
-    print_summary(args, report, loaded)
+    (_print_data if args.json else _print_report)(args, report, loaded)
     return 1 if report.failed or (loaded is not None and loaded.failed) else 0
 
 
@@ -177,27 +153,13 @@ def _print_report(args: argparse.Namespace, report: BatchReport, loaded: BatchRe
         print_text(f"Next: {command} {shell_path(args.store)}")
 
 
-REPORT = Command(
-    """\
-LOG is a file of resift.events.JsonlSink (one JSON object per line), or a log with the lines of LogSink.
-Costs are computed when a call is made, by the price table of that version or by the prices of the pipeline.
-
-examples:
-  resift report cost events.jsonl
-  resift report cost events.jsonl --json
-""",
-    [
-        Option("what", "the report", choices=("cost",)),
-        Option("logs LOG...", "files with events"),
-        JSON._replace(help="write the rows and the total as JSON"),
-    ],
-)
+REPORT = [
+    Option("what", "the report", choices=("cost",)),
+    Option("logs LOG...", "files with events"),
+    JSON._replace(help="write the rows and the total as JSON"),
+]
 
 _BILLED, _SKIPPED = "provider_billed", "cross_encoder_skipped"
-_LINE = re.compile(rf"\b({_BILLED}|{_SKIPPED}) (.+)$")
-_PAIR = re.compile(r"(\w+)=('(?:[^'\\]|\\.)*'|[^\s]+)")
-
-_COUNTS = ("calls", "tokens", "search_units", "unpriced", "estimated", "unchecked")
 _NOTES = {
     "unpriced": "calls have no known price and are not in the total",
     "estimated": "calls reported no usage; theirs is an estimate",
@@ -213,7 +175,7 @@ def run_report(args: argparse.Namespace) -> int:
         return print_json({"rows": rows, "total_usd": total, "skipped_for_cost": dict(sorted(skipped.items()))})
     if not rows and not skipped:
         files = ", ".join(map(str, args.logs))
-        raise InputError(f"No event {_BILLED!r} in {files}. Pass a file of JsonlSink or LogSink.")
+        raise InputError(f"No event {_BILLED!r} in {files}. Pass a file of resift.events.JsonlSink.")
     if rows:
         keys = ("provider", "model", "calls", "tokens", "search_units")
         cells = [(row["day"] or "–", *(row[key] for key in keys), f"{row['cost_usd']:.4f}") for row in rows]
@@ -249,11 +211,7 @@ def _add_up(events: Iterator[JsonObject]) -> tuple[list[JsonObject], Counter[str
         )
         costs.setdefault(key, []).append(_number(cost))
     rows = [
-        {
-            **dict(zip(("day", "provider", "model"), key, strict=True)),
-            **{name: counts[key][name] for name in _COUNTS},
-            "cost_usd": math.fsum(costs[key]),
-        }
+        {"day": key[0], "provider": key[1], "model": key[2], **counts[key], "cost_usd": math.fsum(costs[key])}
         for key in sorted(counts)
     ]
     return rows, +skipped
@@ -264,30 +222,14 @@ def _number(value: JsonValue) -> float:
 
 
 def _read_events(path: Path) -> Iterator[JsonObject]:
-    """Yield the events about cost in a file of JSON lines or of log lines; other lines are skipped."""
+    """Yield the events about cost; other lines are skipped, and so is a line that was cut off."""
     with path.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
-            if _BILLED in line or _SKIPPED in line:
-                event = _parse_event(line)
-                if event.get("event") in (_BILLED, _SKIPPED):
-                    yield event
-
-
-def _parse_event(line: str) -> JsonObject:
-    """Return the event in a line; an empty one if the line has none or is cut off."""
-    if line.lstrip().startswith("{"):
-        try:
-            data = json.loads(line)
-        except (ValueError, RecursionError):
-            return {}
-        return data if isinstance(data, dict) else {}
-    match = _LINE.search(line.rstrip())
-    if match is None:
-        return {}
-    event: JsonObject = {"event": match[1]}
-    if stamp := re.match(r"\d{4}-\d{2}-\d{2}", line):
-        event["time"] = stamp[0]
-    for name, text in _PAIR.findall(match[2]):
-        with suppress(ValueError, SyntaxError):
-            event[name] = ast.literal_eval(text)
-    return event
+            if _BILLED not in line and _SKIPPED not in line:
+                continue
+            try:
+                event = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(event, dict) and event.get("event") in (_BILLED, _SKIPPED):
+                yield event

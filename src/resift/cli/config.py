@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from resift.cli.arguments import JSON, Command, Option
+from resift.cli.arguments import JSON, Option
 from resift.cli.terminal import count, print_json, print_note, print_table, print_text, style
 from resift.errors import ConfigError, InputError, shell_path
 from resift.types import JsonMapping, JsonObject
@@ -24,68 +24,48 @@ if TYPE_CHECKING:
 
 _FILE = Option("file FILE", "the pipeline file (YAML)")
 
-CONFIG = Command(
-    """\
-examples:
-  resift config init -o pipeline.yaml   the default pipeline as a commented file
-  resift config check pipeline.yaml     all mistakes with their lines, or OK
-  resift config show pipeline.yaml      the file with all defaults filled in
-  resift config reference               all keys, as Markdown
-""",
-    actions={
-        "check": ("find all mistakes in a file", (_FILE, JSON)),
-        "show": ("print a file with all defaults", (_FILE, JSON)),
-        "init": (
-            "write the default pipeline as a file",
-            (
-                Option("--store FILE", "the index to search", str, "docs.db"),
-                Option("-o --output FILE", "write here; never overwrites a file (default: stdout)"),
-            ),
+CONFIG = {
+    "check": ("find all mistakes in a file", (_FILE, JSON)),
+    "show": ("print a file with all defaults", (_FILE, JSON)),
+    "init": (
+        "write the default pipeline as a file",
+        (
+            Option("--store FILE", "the index to search", str, "docs.db"),
+            Option("-o --output FILE", "write here; never overwrites a file (default: stdout)"),
         ),
-        "reference": ("print the reference of all keys as Markdown", ()),
-    },
-)
+    ),
+    "reference": ("print the reference of all keys as Markdown", ()),
+}
 
 
 def run_config(args: argparse.Namespace) -> int:
     """Run one action; exit code 1 if the file has mistakes."""
-    if args.action == "init":
-        return _init(args)
     if args.action == "check":
         return _check(args)
     if args.action == "show":
         import yaml
 
-        from resift.config import inspect_yaml
+        from resift.config import load_yaml
 
-        settings, problems = inspect_yaml(args.file, expand=False)
-        problems.raise_first()
-        data = {} if settings is None else settings.plain()
+        data = load_yaml(args.file, expand=False).plain()
         if args.json:
             return print_json(data)
-        sys.stdout.write(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
-        return 0
-    from resift.config.sections import reference_page
+        text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+    elif args.action == "init":
+        from resift.config.sections import default_file
 
-    sys.stdout.write(reference_page(packages=None))
-    return 0
+        text = default_file(_relative(args.store, args.output or Path("pipeline.yaml")))
+        if args.output is not None:
+            _refuse_existing(args.output, "Choose another file for -o.")
+            args.output.parent.mkdir(parents=True, exist_ok=True)
+            args.output.write_text(text, encoding="utf-8")
+            print_text(f"Wrote {args.output}. Next: resift config check {shell_path(args.output)}")
+            return 0
+    else:
+        from resift.config.sections import reference_page
 
-
-def _init(args: argparse.Namespace) -> int:
-    from resift.config.sections import default_file
-
-    # Paths in the file are relative to it, those on the command line to the current folder.
-    folder = Path() if args.output is None else args.output.parent
-    text = default_file(args.store if os.path.isabs(args.store) else os.path.relpath(args.store, folder))
-    if args.output is None:
-        sys.stdout.write(text)
-        return 0
-    try:
-        with args.output.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise InputError(f"{args.output} exists and was not changed. Choose another file for -o.") from None
-    print_text(f"Wrote {args.output}. Next: resift config check {shell_path(args.output)}")
+        text = reference_page(packages=None)
+    sys.stdout.write(text)
     return 0
 
 
@@ -108,10 +88,9 @@ def _check(args: argparse.Namespace) -> int:
     rows = _summarize(settings)
     if args.json:
         summary = [{"part": part, "is": value} for part, value in rows]
-        print_json({"ok": True, "mistakes": [], "summary": summary})
-    else:
-        print_text(f"{style('OK', 'green', 'bold')}  {args.file}\n")
-        print_table(["part", "setting"], rows, wrap=True)
+        return print_json({"ok": True, "mistakes": [], "summary": summary})
+    print_text(f"{style('OK', 'green', 'bold')}  {args.file}\n")
+    print_table(["part", "setting"], rows, wrap=True)
     return 0
 
 
@@ -153,27 +132,14 @@ def _summarize(settings: Settings) -> list[tuple[str, str]]:
     return rows
 
 
-INIT = Command(
-    """\
-It asks three questions: what to search, which table, and which columns have the text. Options answer them in
-advance; without a terminal nothing is asked. Nothing is written unless the store opens.
-
-examples:
-  resift init                                                    asks
-  resift init --store library.db --table articles --text title,body
-  resift init --store postgresql://reader@localhost/library --table articles
-  resift init --store http://localhost:9200 --table docs         an index of Elasticsearch or OpenSearch
-  resift init --store handbook/                                  a folder of documents
-""",
-    [
-        Option("--store WHERE", "a database file, a folder, a connection string or a URL"),
-        Option("--table NAME", "the table, collection or index"),
-        Option("--text NAMES", "the columns with the text, the most important first: title,body"),
-        Option("--id NAME", "the column with the id (default: the primary key)"),
-        Option("-o --output FILE", "write this file", default=Path("pipeline.yaml")),
-        Option("--force", "replace the file if it exists"),
-    ],
-)
+INIT = [
+    Option("--store WHERE", "a database file, a folder, a connection string or a URL"),
+    Option("--table NAME", "the table, collection or index"),
+    Option("--text NAMES", "the columns with the text, the most important first: title,body"),
+    Option("--id NAME", "the column with the id (default: the primary key)"),
+    Option("-o --output FILE", "write this file", default=Path("pipeline.yaml")),
+    Option("--force", "replace the file if it exists"),
+]
 _PASSWORD = re.compile(r"(://[^/@\s:]*):([^/@\s$][^/@\s]*)@")
 
 
@@ -191,8 +157,10 @@ class Source:
 
 def run_init(args: argparse.Namespace) -> int:
     """Write the file and print the next command."""
-    if args.output.exists() and not args.force:
-        raise InputError(f"{args.output} exists and was not changed. Replace it with --force, or choose another -o.")
+    from resift.config.sections import default_file
+
+    if not args.force:
+        _refuse_existing(args.output, "Replace it with --force, or choose another -o.")
 
     def ask(question: str, default: str = "") -> str:
         if sys.stdin is None or not sys.stdin.isatty():
@@ -204,23 +172,35 @@ def run_init(args: argparse.Namespace) -> int:
     where = args.store or ask("What do you want to search (a database file, a folder, a URL)?")
     if not where:
         raise InputError("Say what to search: --store FILE, FOLDER, postgresql://… or http://…")
-    from resift.config.sections import default_file
-
     source = find_source(where)
+    next_step = f"resift search WORDS --pipeline {shell_path(args.output)}"
     if source.kind == "index":
+        text = default_file("docs.db")
         index = shell_path(args.output.with_name("docs.db"))
-        folder = shell_path(Path(source.arguments["folder"]))
-        return _write(args, default_file("docs.db"), f"resift index {folder} --store {index}")
-    if source.kind == "sqlite":
-        return _write(args, default_file(_relative(where, args.output)))
+        next_step = f"resift index {shell_path(source.arguments['folder'])} --store {index}"
+    elif source.kind == "sqlite":
+        text = default_file(_relative(where, args.output))
+    else:
+        text = _describe_store(args, source, where, ask)
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    args.output.write_text(text, encoding="utf-8")
+    if "${" in text:
+        variable = text.partition("${")[2].partition("}")[0]
+        print_note(f"The password is not in the file. Run: export {variable}=…")
+    print_text(f"Wrote {args.output}.")
+    print_text(f"Next: {next_step}")
+    return 0
+
+
+def _describe_store(args: argparse.Namespace, source: Source, where: str, ask: Callable[..., str]) -> str:
+    """Open the store, which checks every name, and return its pipeline file."""
     table = args.table or _choose_table(source, ask)
     store = _open(source, table, args.text, args.id)
     fields = list(store.columns.fields or ())
     if not args.text:
         names = ("column_types", "known_fields", "field_types")
-        columns = next((found for name in names if (found := getattr(store, name, None))), ())
-        question = f"Which columns have the text (of {', '.join(columns)})?"
-        answer = ask(question, ",".join(fields))
+        columns = next((columns for name in names if (columns := getattr(store, name, None))), ())
+        answer = ask(f"Which columns have the text (of {', '.join(columns)})?", ",".join(fields))
         if answer != ",".join(fields):
             store = _open(source, table, answer, args.id)
             fields = list(store.columns.fields or ())
@@ -230,7 +210,7 @@ def run_init(args: argparse.Namespace) -> int:
     if source.path_key:
         keys[source.path_key] = _relative(where, args.output)
     store.release()
-    return _write(args, pipeline_text(source, table, keys))
+    return pipeline_text(source, table, keys)
 
 
 def find_source(where: str) -> Source:
@@ -299,7 +279,6 @@ def _choose_table(source: Source, ask: Callable[[str], str]) -> str:
 
 
 def _open(source: Source, table: str, text: str | None, id: str | None) -> Any:
-    """Open the store, which checks every name."""
     from resift.plugins import load_store
 
     options = {**source.arguments, source.table_key: table}
@@ -348,16 +327,6 @@ def _relative(where: str, output: Path) -> str:
     return str(path) if path.is_absolute() else os.path.relpath(path, output.parent)
 
 
-def _write(args: argparse.Namespace, text: str, next_step: str = "") -> int:
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with args.output.open("w" if args.force else "x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise InputError(f"{args.output} exists and was not changed. Replace it with --force.") from None
-    if "${" in text:
-        variable = text.partition("${")[2].partition("}")[0]
-        print_note(f"The password is not in the file. Run: export {variable}=…")
-    print_text(f"Wrote {args.output}.")
-    print_text(f"Next: {next_step or f'resift search WORDS --pipeline {shell_path(args.output)}'}")
-    return 0
+def _refuse_existing(output: Path, advice: str) -> None:
+    if output.exists():
+        raise InputError(f"{output} exists and was not changed. {advice}")

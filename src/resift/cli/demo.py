@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
-from resift.cli.arguments import JSON, Command, Option
+from resift.cli.arguments import JSON, Option
 from resift.cli.terminal import (
     Progress,
     bar,
@@ -15,34 +14,17 @@ from resift.cli.terminal import (
     print_table,
     print_text,
     style,
-    style_picture,
     width,
     wrap,
 )
 from resift.demo import EXAMPLE_QUESTION
 from resift.text.snippets import clip
 
-if TYPE_CHECKING:
-    from resift.demo import DemoResult
-
-DEMO = Command(
-    """\
-Indexes 231 short passages of a fictional trust that maintains a lighthouse (handbook, wiki, tickets, chat),
-runs 60 judged queries full of traps, and shows how one of the rankings came about. Everything is computed on
-this machine in a temporary folder, without API keys or downloads.
-
-examples:
-  resift demo
-  resift demo --question "what must not be used to clean the lens?"
-  resift demo --page demo.html
-  resift demo --json
-""",
-    [
-        Option("--question TEXT", "question to show", default=EXAMPLE_QUESTION),
-        Option("--page FILE", "also write the rank flow as a .html or .svg file"),
-        JSON._replace(help="write the numbers and the ranking as JSON"),
-    ],
-)
+DEMO = [
+    Option("--question TEXT", "question to show", default=EXAMPLE_QUESTION),
+    Option("--page FILE", "also write the rank flow as a .html or .svg file"),
+    JSON._replace(help="write the numbers and the ranking as JSON"),
+]
 
 
 def run_demo(args: argparse.Namespace) -> int:
@@ -81,49 +63,27 @@ def run_demo(args: argparse.Namespace) -> int:
         print_error(f"Keyword search only, without reranking. {result.missing}")
     print_text(style(clip(result.question, width()), "bold"))
     print_text()
-    _print_flow(result)
+    explanation = result.ranking.explain(top=max(1, len(result.ranking)))
+    print_text(explanation.text(width=width(), paint=style, curves=not in_pipe()))
+    if len(result.ranking):
+        best = result.ranking[0]
+        grades = {2: style(" (answers the question)", "green"), 1: style(" (helps)", "yellow")}
+        print_text()
+        print_text(f"1st: {style(best.id, 'bold')}{grades.get(result.grades.get(best.id, 0), '')}")
+        print_text(wrap(clip(best.text, 240)))
     print_text()
-    _print_quality(result)
+    rows = [
+        (row.name, f"{row.ndcg:.3f}", bar(row.ndcg, 1.0), f"{row.mrr:.3f}", f"{row.p50_ms:.1f}") for row in result.rows
+    ]
+    print_table(["pipeline", "nDCG@10", "", "MRR", "p50 ms"], rows, stretch=0)
+    note = (
+        f"{result.passages} passages, {len(result.questions)} judged queries, all computed just now: "
+        f"{result.index_s:.1f} s to index, {result.total_s:.1f} s in total."
+    )
+    print_text(style(wrap(note), "dim"))
     if args.page:
         print_text(f"The rank flow as a page: {args.page}")
     print_text()
     print_text("Next: resift index YOUR-FILES --store my.db")
     print_text("      resift search your question --store my.db")
     return 0
-
-
-def _print_flow(result: DemoResult) -> None:
-    explanation = result.ranking.explain(top=max(1, len(result.ranking)))
-    print_text(explanation.text(width=width(), paint=style_picture, curves=not in_pipe()))
-    if not len(result.ranking):
-        return
-    best = result.ranking[0]
-    grades = {2: style(" (answers the question)", "green"), 1: style(" (helps)", "yellow")}
-    print_text()
-    print_text(f"1st: {style(best.id, 'bold')}{grades.get(result.grades.get(best.id, 0), '')}")
-    print_text(wrap(clip(best.text, 240)))
-
-
-def _print_quality(result: DemoResult) -> None:
-    has_bars = width() >= 70
-    rows = [
-        (
-            row.name,
-            f"{row.ndcg:.3f}",
-            *([bar(row.ndcg, 1.0)] if has_bars else []),
-            f"{row.mrr:.3f}",
-            f"{row.p50_ms:.1f}",
-        )
-        for row in result.rows
-    ]
-    headers = ["pipeline", "nDCG@10", *([""] if has_bars else []), "MRR", "p50 ms"]
-    print_table(headers, rows, stretch=0)
-    notes = [
-        f"{result.passages} passages, {len(result.questions)} judged queries, all computed just now: "
-        f"{result.index_s:.1f} s to index, {result.total_s:.1f} s in total."
-    ]
-    ndcg = {row.name: row.ndcg for row in result.rows}
-    if ndcg.get("fused, cross-encoder only", 0.0) > ndcg.get("default pipeline", 1.0):
-        notes.append("On this sample the cross-encoder alone beats the default blend; try resift tune.")
-    for note in notes:
-        print_text(style(wrap(note), "dim"))

@@ -6,8 +6,6 @@ import argparse
 import itertools
 import platform
 import sqlite3
-import subprocess
-import sys
 import time
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
@@ -15,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from resift import __version__
-from resift.cli.arguments import JSON, Command, Option
+from resift.cli.arguments import JSON, Option
 from resift.cli.terminal import count, print_json, print_text, style, width, wrap
 from resift.errors import InputError, did_you_mean, install_command, shell_path
 
@@ -24,37 +22,15 @@ if TYPE_CHECKING:
 
 State = Literal["ok", "absent", "broken"]
 
-DOCTOR = Command(
-    """\
-Nothing is downloaded and nothing is changed. The exit code is 1 if something is broken, or if an EXTRA that
-you name is not installed.
-
-examples:
-  resift doctor
-  resift doctor local eval
-  resift doctor --json
-  resift doctor --store docs.db
-  resift doctor --models
-""",
-    [
-        Option("extras [EXTRA...]", "required extras, for example local"),
-        Option("--models", "check the scores of all models, too"),
-        Option("--store FILE", "check this index instead"),
-        JSON._replace(help="write the findings as JSON"),
-    ],
-)
+DOCTOR = [
+    Option("extras [EXTRA...]", "required extras, for example local"),
+    Option("--models", "check the scores of all models, too"),
+    Option("--store FILE", "check this index instead"),
+    JSON._replace(help="write the findings as JSON"),
+]
 
 _HEADINGS = {"extra": "extras", "model": "models", "self-test": "self-test", "store": "store"}
 _MARKS = {"ok": ("✓", "green"), "absent": ("·", "dim"), "broken": ("✕", "red")}
-
-_WORKER = """
-from resift.reranking import rerank
-from resift.server import serve_app
-serve_app()
-rerank("is this a worker?", ["yes", "no"])
-rows = dict(line.split(":", 1) for line in open("/proc/self/status") if ":" in line)
-print(int(rows["VmRSS"].split()[0]) // 1024)
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +49,7 @@ def run_doctor(args: argparse.Namespace) -> int:
     from resift._internal.sync import run_sync
 
     findings = _check_all(args.extras, probe=args.models) if args.store is None else run_sync(check_store(args.store))
-    broken = [
-        finding
-        for finding in findings
-        if finding.state == "broken" or (finding.name in args.extras and finding.state != "ok")
-    ]
+    broken = [each for each in findings if each.state == "broken" or (each.name in args.extras and each.state != "ok")]
     fixes = [finding.fix for finding in broken if finding.fix]
     if fixes:
         next_step = fixes[0]
@@ -97,6 +69,8 @@ def run_doctor(args: argparse.Namespace) -> int:
 
 
 def _check_all(required: list[str], *, probe: bool = False) -> list[Finding]:
+    from resift.models.registry import locked_ids
+
     try:
         extras = read_extras()
     except metadata.PackageNotFoundError:
@@ -106,16 +80,13 @@ def _check_all(required: list[str], *, probe: bool = False) -> list[Finding]:
     for name in required:
         if name not in extras:
             raise InputError(f"Unknown extra {name!r}. {did_you_mean(name, extras)}")
-    findings = [check_extra(name, requirements) for name, requirements in extras.items()]
-    installed = {finding.name for finding in findings if finding.state == "ok"}
-    findings += [*check_models(), *check_pinned_models()]
+    checked_extras = [check_extra(name, requirements) for name, requirements in extras.items()]
+    models = [*check_models(), *(_check_model(name, "lock file") for name in locked_ids())]
     if probe:
-        findings = [probe_finding(finding) if finding.group == "model" else finding for finding in findings]
-    findings += [check_keyword_search(), check_engine()]
-    if "local" in installed:
+        models = [probe_finding(finding) for finding in models]
+    findings = [*checked_extras, *models, check_keyword_search(), check_engine()]
+    if any(finding.name == "local" and finding.state == "ok" for finding in checked_extras):
         findings.append(check_reranking())
-        if "server" in installed:
-            findings += filter(None, [check_worker()])
     return findings
 
 
@@ -124,18 +95,13 @@ def read_extras() -> dict[str, list[Requirement]]:
     from packaging.requirements import Requirement
 
     requirements = [Requirement(line) for line in metadata.requires("resift") or ()]
-    names = sorted(set(metadata.metadata("resift").get_all("Provides-Extra") or ()) - {"all", "dev"})
-    extras = {
-        name: [
-            requirement
-            for requirement in requirements
-            if requirement.marker is not None
-            and requirement.marker.evaluate({"extra": name})
-            and not requirement.marker.evaluate({"extra": ""})
-        ]
-        for name in names
-    }
-    return {name: wanted for name, wanted in extras.items() if wanted}
+    extras: dict[str, list[Requirement]] = {}
+    for name in sorted(set(metadata.metadata("resift").get_all("Provides-Extra") or ()) - {"all", "dev"}):
+        for requirement in requirements:
+            marker = requirement.marker
+            if marker is not None and marker.evaluate({"extra": name}) and not marker.evaluate({"extra": ""}):
+                extras.setdefault(name, []).append(requirement)
+    return extras
 
 
 def check_extra(extra: str, requirements: list[Requirement]) -> Finding:
@@ -164,13 +130,6 @@ def check_models() -> list[Finding]:
     from resift.models.registry import builtin_ids
 
     return [_check_model(name, "built in") for name in sorted(builtin_ids())]
-
-
-def check_pinned_models() -> list[Finding]:
-    """Check the files of every model of the lock file, without downloads."""
-    from resift.models.registry import locked_ids
-
-    return [_check_model(name, "lock file") for name in locked_ids()]
 
 
 def _check_model(name: str, pinned: str) -> Finding:
@@ -230,10 +189,9 @@ def check_engine() -> Finding:
     except ConfigError as exc:
         return Finding("self-test", "engine", "broken", str(exc), "unset RESIFT_NATIVE")
     threads = count(usable_cores(), "thread")
-    if kernel.name is None:
-        state: State = "broken" if kernel.fix else "ok"
-        return Finding("self-test", "engine", state, f"ONNX Runtime, {threads}: {kernel.reason}", kernel.fix)
-    return Finding("self-test", "engine", "ok", f"native, {kernel.name}, {threads}: {kernel.reason}")
+    engine = "ONNX Runtime" if kernel.name is None else f"native, {kernel.name}"
+    state: State = "broken" if kernel.name is None and kernel.fix else "ok"
+    return Finding("self-test", "engine", state, f"{engine}, {threads}: {kernel.reason}", kernel.fix)
 
 
 def check_reranking() -> Finding:
@@ -252,19 +210,6 @@ def check_reranking() -> Finding:
     return Finding("self-test", "reranking", "ok", f"the right sentence won, {elapsed}")
 
 
-def check_worker() -> Finding | None:
-    """Measure the memory of a worker of `resift serve` with the default model; None outside Linux."""
-    command = [sys.executable, "-c", _WORKER]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
-    except subprocess.TimeoutExpired:
-        return Finding("self-test", "server", "absent", "the memory of a worker was not measured within 60 s")
-    if done.returncode or not done.stdout.strip().isdecimal():
-        return None
-    message = f"{done.stdout.strip()} MB of memory per worker of resift serve, with the default reranker"
-    return Finding("self-test", "server", "ok", message)
-
-
 async def check_store(path: Path) -> list[Finding]:
     """Check an index file: its contents, its integrity and the recall of its approximate search."""
     from resift.stores.sqlite import SQLiteStore
@@ -273,13 +218,12 @@ async def check_store(path: Path) -> list[Finding]:
     try:
         facts = store.metadata()
         vectors = f"{facts.embedder} ({facts.dimension} dimensions)" if facts.dimension else "keywords only"
+        state: State = "ok"
+        message = f"version {facts.version}, {facts.documents} documents, {vectors}, language {facts.language}"
         if facts.version == 1:
-            upgrade = f"resift index --upgrade --store {shell_path(path)}"
-            message = f"version 1, {vectors}; to write to it: {upgrade}"
-            findings = [Finding("store", path.name, "absent", message)]
-        else:
-            message = f"version {facts.version}, {facts.documents} documents, {vectors}, language {facts.language}"
-            findings = [Finding("store", path.name, "ok", message)]
+            state = "absent"
+            message = f"version 1, {vectors}; to write to it: resift index --upgrade --store {shell_path(path)}"
+        findings = [Finding("store", path.name, state, message)]
         problems = await store.verify()
         fix = f"Restore a copy, or move {path} away and index again"
         findings += [Finding("store", "damage", "broken", problem, fix) for problem in problems]
@@ -302,10 +246,10 @@ def _print_findings(findings: list[Finding], broken: list[Finding]) -> None:
     for group, members in itertools.groupby(findings, key=lambda finding: finding.group):
         print_text()
         print_text(style(_HEADINGS[group], "bold"))
-        members_list = list(members)
-        size = min(44, max(len(finding.name) for finding in members_list))
+        in_group = list(members)
+        size = min(44, max(len(finding.name) for finding in in_group))
         two_columns = width() - 4 - size >= 24
-        for finding in members_list:
+        for finding in in_group:
             mark, color = _MARKS["broken" if finding in broken else finding.state]
             # Wrapped, never clipped: the reason is often at the end.
             lines = wrap(finding.message, indent=" " * (4 + size if two_columns else 2)).splitlines() or [""]

@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resift.cli.arguments import JSON, Command, Option
+from resift.cli.arguments import JSON, Option
 from resift.cli.fuse import list_names
 from resift.cli.terminal import Progress, print_json, print_note, print_table, print_text, style, width, wrap
 from resift.errors import DataFormatError, InputError
@@ -24,7 +24,7 @@ from resift.types import JsonObject
 if TYPE_CHECKING:
     from resift.evaluation.evaluated_systems import System
     from resift.evaluation.readers import Collection
-    from resift.evaluation.runner import Difference, MovedQuery, Outcome
+    from resift.evaluation.runner import MovedQuery, Outcome
 
 _DATA_OPTIONS = (
     Option("--split SPLIT", "which qrels/<split>.tsv", default="test"),
@@ -37,62 +37,25 @@ _DATA_OPTIONS = (
     JSON,
 )
 
-EVAL = Command(
-    """\
-DATA is a BEIR folder: corpus.jsonl, queries.jsonl, qrels/<split>.tsv. A pipeline is a YAML file or one of
-bm25, dense, rrf, linear, cross-encoder, late-interaction, default. `default:approximate` uses bit codes for
-vector search, like a large index; `default:exact` compares all vectors. In a file, a store with
-`path: ${RESIFT_COLLECTION}` is the index of DATA, which is built once and kept. An evaluation that was
-stopped continues; existing results are reused unless you pass --fresh.
+EVAL = [
+    Option("data [DATA...]", "a BEIR folder; with --qrels: TREC run files"),
+    Option("--pipeline NAME|FILE...", "what to evaluate; may be repeated"),
+    *_DATA_OPTIONS,
+    Option("--per-query", "show the values of every query"),
+]
 
-examples:
-  resift eval data/scifact --pipeline bm25 --pipeline rrf
-  resift eval data/scifact --pipeline default --pipeline mine.yaml --report report.html
-  resift eval data/scifact --pipeline default:exact --pipeline default:approximate
-  resift eval --qrels qrels.txt bm25.run fused.run --per-query
-""",
-    [
-        Option("data [DATA...]", "a BEIR folder; with --qrels: TREC run files"),
-        Option("--pipeline NAME|FILE...", "what to evaluate; may be repeated"),
-        *_DATA_OPTIONS,
-        Option("--per-query", "show the values of every query"),
-    ],
-)
+COMPARE = [
+    Option("data DATA...", "a BEIR folder and two or more pipelines; with --qrels: run files"),
+    *_DATA_OPTIONS,
+    Option("--moved N", "show the N queries with the largest changes", int, 5),
+]
 
-COMPARE = Command(
-    """\
-Compares every pipeline with the first one. p comes from a paired randomization test with Holm's correction
-for multiple tests. The interval is the 95 % bootstrap interval of the mean difference.
-
-examples:
-  resift compare data/scifact rrf default
-  resift compare data/scifact old.yaml new.yaml --report report.html
-  resift compare --qrels qrels.txt bm25.run fused.run
-""",
-    [
-        Option("data DATA...", "a BEIR folder and two or more pipelines; with --qrels: run files"),
-        *_DATA_OPTIONS,
-        Option("--moved N", "show the N queries with the largest changes", int, 5),
-    ],
-)
-
-BENCH = Command(
-    """\
-The benchmarks, and the environments of the libraries that they compare with, are in the source checkout, not
-in the installed package. Run this command inside a checkout, or name one.
-
-examples:
-  resift bench --quick
-  resift bench fusion stores
-  resift bench --checkout ~/src/resift
-""",
-    [
-        Option("names [NAME...]", "benchmarks to run (default: all)"),
-        Option("--quick", "a short test run of each; nothing is written"),
-        Option("--summary", "only write benchmarks/RESULTS.md"),
-        Option("--checkout DIR", "the source checkout"),
-    ],
-)
+BENCH = [
+    Option("names [NAME...]", "benchmarks to run (default: all)"),
+    Option("--quick", "a short test run of each; nothing is written"),
+    Option("--summary", "only write benchmarks/RESULTS.md"),
+    Option("--checkout DIR", "the source checkout"),
+]
 
 
 @dataclass(frozen=True)
@@ -121,10 +84,10 @@ def run_eval(args: argparse.Namespace) -> int:
         print_text()
         print_text(measure)
         values = [each.quality.per_query[measure] for each in outcomes]
-        rows = []
-        for query in dict.fromkeys(query for each in values for query in each):
-            numbers = [each.get(query) for each in values]
-            rows.append([query, *("–" if number is None else f"{number:.4f}" for number in numbers)])
+        rows = [
+            [query, *(f"{each[query]:.4f}" if query in each else "–" for each in values)]
+            for query in dict.fromkeys(query for each in values for query in each)
+        ]
         print_table(["query", *(each.name for each in outcomes)], rows)
     return 0
 
@@ -167,6 +130,7 @@ def _outcome_data(outcome: Outcome, args: argparse.Namespace) -> JsonObject:
 
 def run_compare(args: argparse.Namespace) -> int:
     """Compare and show the differences."""
+    from resift.evaluation.measures import format_p
     from resift.evaluation.runner import differences, moved_queries
 
     pipelines: list[str] = []
@@ -194,30 +158,25 @@ def run_compare(args: argparse.Namespace) -> int:
     for i, (name, queries) in enumerate(changes.items()):
         if i:
             print_text()
-        _print_differences(base.name, name, [row for row in rows if row.other == name])
+        cells = [
+            [
+                row.measure,
+                f"{row.base_mean:.4f}",
+                f"{row.other_mean:.4f}",
+                f"{row.mean:+.4f}",
+                f"{row.low:+.4f} to {row.high:+.4f}",
+                format_p(row.p_holm),
+                f"{row.wins}/{row.ties}/{row.losses}",
+            ]
+            for row in rows
+            if row.other == name
+        ]
+        headers = ["measure", base.name, name, "difference", "95 % interval", "p (Holm)", "won/tied/lost"]
+        print_table(headers, cells, stretch=0)
         print_text()
         print_text(style(f"{measures[0]}: largest changes from {base.name} to {name}", "bold"))
         _print_changes(queries, measured.queries)
     return 0
-
-
-def _print_differences(base: str, other: str, rows: list[Difference]) -> None:
-    from resift.evaluation.measures import format_p
-
-    cells = [
-        [
-            row.measure,
-            f"{row.base_mean:.4f}",
-            f"{row.other_mean:.4f}",
-            f"{row.mean:+.4f}",
-            f"{row.low:+.4f} to {row.high:+.4f}",
-            format_p(row.p_holm),
-            f"{row.wins}/{row.ties}/{row.losses}",
-        ]
-        for row in rows
-    ]
-    headers = ["measure", base, other, "difference", "95 % interval", "p (Holm)", "won/tied/lost"]
-    print_table(headers, cells, stretch=0)
 
 
 def _print_changes(changes: list[MovedQuery], texts: dict[str, str]) -> None:
@@ -238,6 +197,9 @@ def _print_changes(changes: list[MovedQuery], texts: dict[str, str]) -> None:
 
 def _measure(args: argparse.Namespace, pipelines: list[str]) -> Measurements:
     """Measure pipelines on a folder, or run files against judgments."""
+    from resift.evaluation.measures import Judge
+    from resift.evaluation.runner import evaluate
+
     if args.qrels is not None:
         if pipelines:
             raise InputError("--qrels measures run files; pipelines need a BEIR folder. Leave one of them out.")
@@ -246,13 +208,6 @@ def _measure(args: argparse.Namespace, pipelines: list[str]) -> Measurements:
         raise InputError("Name one BEIR folder, or with --qrels FILE one or more run files.")
     if not pipelines:
         raise InputError("Name a pipeline: --pipeline rrf, or --pipeline mine.yaml.")
-    return _measure_pipelines(args, pipelines)
-
-
-def _measure_pipelines(args: argparse.Namespace, pipelines: list[str]) -> Measurements:
-    from resift.evaluation.measures import Judge
-    from resift.evaluation.runner import evaluate
-
     measures = _measure_names(args)
     collection, systems, index, cache = open_collection(args, pipelines)
     judge = Judge(collection.qrels, measures)
@@ -264,8 +219,7 @@ def _measure_pipelines(args: argparse.Namespace, pipelines: list[str]) -> Measur
             )
         outcomes.append(outcome)
         if outcome.reused:
-            results = f"{outcome.reused} of {len(outcome.answers)} results"
-            _note(f"{outcome.name}: {results} are from an earlier run")
+            _note(f"{outcome.name}: {outcome.reused} of {len(outcome.answers)} results are from an earlier run")
         if outcome.degraded:
             reason = next(iter(outcome.degraded.values()))
             _note(f"{outcome.name}: {len(outcome.degraded)} results are degraded, the first because: {reason}")
@@ -311,12 +265,10 @@ def _measure_run_files(args: argparse.Namespace) -> Measurements:
         quality = judge.quality(run)
         outcomes.append(Outcome(name, quality, run, {}))
         if quality.missing:
-            rule = "they are skipped, as in trec_eval; --complete counts them as 0"
-            rule = "they count as 0" if args.complete else rule
-            _note(f"{name}: {len(quality.missing)} judged queries are missing; {rule}")
+            rule = "count as 0" if args.complete else "are skipped, as in trec_eval; --complete counts them as 0"
+            _note(f"{name}: {len(quality.missing)} judged queries are missing; they {rule}")
         if quality.unjudged:
-            ignored = len(quality.unjudged)
-            _note(f"{name}: {ignored} queries are not judged and do not count")
+            _note(f"{name}: {len(quality.unjudged)} queries are not judged and do not count")
     return Measurements(args.qrels.name, outcomes, qrels, {})
 
 
@@ -351,8 +303,7 @@ def _note(text: str) -> None:
 
 def run_bench(args: argparse.Namespace) -> int:
     """Run benchmarks and return their exit code."""
-    source = Path(__file__).resolve()
-    candidates = [Path.cwd(), *Path.cwd().parents, *source.parents[3:4]]
+    candidates = [Path.cwd(), *Path.cwd().parents, *Path(__file__).resolve().parents[3:4]]
     for folder in candidates if args.checkout is None else [args.checkout]:
         if (folder / "benchmarks" / "harness.py").is_file() and (folder / "src" / "resift").is_dir():
             root = folder.resolve()

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resift.cli.arguments import JSON, Command, Option, Suggestions, positive_int
+from resift.cli.arguments import JSON, Option, Suggestions, positive_int
 from resift.cli.terminal import bar, in_pipe, print_json, print_table, print_text, print_tsv
 from resift.errors import DataFormatError, InputError
 from resift.plugins import FUSION, available_fusions, load_plugin
@@ -19,40 +19,26 @@ if TYPE_CHECKING:
     from resift.evaluation.readers import Retrieved
     from resift.types import Ranking
 
-FUSE = Command(
-    """\
-A file is JSONL (one candidate per line, best first: {"id": …, "text": …, "score": …}, or just an id as a
-string), a TREC run (qid Q0 docid rank score tag), or the JSON response of a search engine. Run files are
-fused per query. In a pipe each line has rank, score, id, ranks in the lists, and text.
-
-examples:
-  resift fuse bm25.jsonl dense.jsonl -k 10
-  resift fuse bm25.jsonl dense.jsonl | cut -f3
-  resift fuse bm25.run dense.run --method rrf --json > fused.jsonl
-  resift fuse bm25.run dense.run --trec > fused.run
-  resift fuse bm25.jsonl dense.jsonl --compare
-""",
-    [
-        Option("files FILE...", "a ranked list: JSONL, or a TREC run file"),
-        Option("-k K", "keep the best K (default: 10 on a terminal, else all)", positive_int),
-        Option("--method NAME", "fusion method", None, "rrf", Suggestions(available_fusions)),
-        Option("--k-param K", "the constant of rrf (default: 60)", float),
-        Option("--weights WEIGHTS", "one weight per file, for example 0.7,0.3"),
-        Option(
-            "--normalize NAME",
-            "for score fusion: min-max, z-score, rank or none",
-            choices=Suggestions(lambda: _option_choices("linear", "normalize")),
-        ),
-        Option(
-            "--dialect ENGINE",
-            "fuse like this engine, for example langchain",
-            choices=Suggestions(lambda: _option_choices("rrf", "dialect")),
-        ),
-        Option("--compare", "compare the orders of different engines"),
-        Option("--trec", "write a TREC run file"),
-        JSON._replace(help="write one line per query as JSON"),
-    ],
-)
+FUSE = [
+    Option("files FILE...", "a ranked list: JSONL, or a TREC run file"),
+    Option("-k K", "keep the best K (default: 10 on a terminal, else all)", positive_int),
+    Option("--method NAME", "fusion method", None, "rrf", Suggestions(available_fusions)),
+    Option("--k-param K", "the constant of rrf (default: 60)", float),
+    Option("--weights WEIGHTS", "one weight per file, for example 0.7,0.3"),
+    Option(
+        "--normalize NAME",
+        "for score fusion: min-max, z-score, rank or none",
+        choices=Suggestions(lambda: _option_choices("linear", "normalize")),
+    ),
+    Option(
+        "--dialect ENGINE",
+        "fuse like this engine, for example langchain",
+        choices=Suggestions(lambda: _option_choices("rrf", "dialect")),
+    ),
+    Option("--compare", "compare the orders of different engines"),
+    Option("--trec", "write a TREC run file"),
+    JSON._replace(help="write one line per query as JSON"),
+]
 
 
 def run_fuse(args: argparse.Namespace) -> int:
@@ -139,8 +125,7 @@ def _fusion_options(args: argparse.Namespace) -> JsonObject:
 
 def _print_ranking(query: str, ranking: Ranking, args: argparse.Namespace) -> None:
     if args.trec:
-        for line in _trec_lines(query or "1", ranking, args.method):
-            print_text(line)
+        _print_trec(query or "1", ranking, args.method)
     elif args.json:
         data = ranking.to_dict()
         print_json({**({"query": query} if query else {}), "hits": data["hits"], "trace": data["trace"]})
@@ -150,17 +135,10 @@ def _print_ranking(query: str, ranking: Ranking, args: argparse.Namespace) -> No
             print_tsv(*([query] if query else []), *values)
     else:
         best = max((hit.score or 0.0 for hit in ranking), default=0.0)
-        rows = [
-            (
-                rank,
-                short_id(hit.id, 24),
-                f"{hit.score or 0.0:.5f}",
-                bar(hit.score or 0.0, best, 10),
-                _ranks_in_lists(ranking, hit.id),
-                clip(hit.text, 200),
-            )
-            for rank, hit in enumerate(ranking, start=1)
-        ]
+        rows = []
+        for rank, hit in enumerate(ranking, start=1):
+            score, ranks = hit.score or 0.0, _ranks_in_lists(ranking, hit.id)
+            rows.append((rank, short_id(hit.id, 24), f"{score:.5f}", bar(score, best, 10), ranks, clip(hit.text, 200)))
         if query:
             print_text(f"query {query}")
         print_table(["#", "id", "score", "", "ranks", "text"], rows)
@@ -168,15 +146,16 @@ def _print_ranking(query: str, ranking: Ranking, args: argparse.Namespace) -> No
             print_text(f"… and {len(ranking.cut)} more; -k shows them.")
 
 
-def _trec_lines(query: str, ranking: Ranking, method: str) -> list[str]:
-    """Return the lines of a run file, in which white space separates fields and lines."""
+def _print_trec(query: str, ranking: Ranking, method: str) -> None:
+    """Print the lines of a run file, in which white space separates fields and lines."""
     for name in (query, *ranking.ids):
         if not name or name != "".join(name.split()) or not name.isprintable():
             raise InputError(
                 f"The id {name!r} has white space or control characters, which a TREC run cannot contain. "
                 "Write --json instead."
             )
-    return [f"{query} Q0 {hit.id} {rank} {hit.score!r} resift-{method}" for rank, hit in enumerate(ranking, start=1)]
+    for rank, hit in enumerate(ranking, start=1):
+        print_text(f"{query} Q0 {hit.id} {rank} {hit.score!r} resift-{method}")
 
 
 def _ranks_in_lists(ranking: Ranking, id: str) -> str:

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from resift.cli.arguments import JSON, STORE_FILE, TEXT_KEYS, Command, Option
+from resift.cli.arguments import JSON, STORE_FILE, TEXT_KEYS, Option
 from resift.cli.terminal import (
     Progress,
     count,
@@ -27,58 +27,33 @@ if TYPE_CHECKING:
     from resift.stores.sqlite import SQLiteStore
 
 
-INDEX = Command(
-    """\
-Reads source code and other text, Markdown, HTML, JSON, JSONL, CSV, YAML, TOML, XML, PDF, Word, Excel,
-PowerPoint, notebooks, e-mail, e-books, and .gz files of these (extra: files). Unchanged files are skipped,
-changed files are replaced. A run that was stopped continues when started again. JSONL and CSV rows with an id
-are kept whole; everything else is split into overlapping chunks. The text of a row is its title and all other
-text fields, or the fields named by --text-key. Folders of installed packages and caches (node_modules,
-__pycache__, virtual environments) are skipped unless you name them. Skipped files are counted by reason at
-the end; -v lists them.
+INDEX = [
+    Option("paths [PATH...]", "files and folders to index"),
+    STORE_FILE,
+    Option("--embedder MODEL", "embedding model of a new index"),
+    Option("--language NAME", "stemming of a new index: auto (default), german, none"),
+    Option("--text-only", "keyword index only: no model, no vectors"),
+    Option("--include GLOB...", "only these files of folders"),
+    Option("--exclude GLOB...", "not these files"),
+    Option("--no-gitignore", "also read files ignored by .gitignore"),
+    Option("--chunk-size WORDS", "words per chunk", int, 200),
+    Option("--overlap WORDS", "words shared by adjacent chunks", int, 40),
+    Option("--row-ids", "ids of rows: their own, or with the path of the file", None, "own", ("own", "path")),
+    TEXT_KEYS,
+    Option("--prune", "remove files that no longer exist"),
+    Option("--yes", "let --prune remove more than half of the files"),
+    Option("--upgrade", "first upgrade an index of an older Resift"),
+    Option("--watch", "keep indexing changes until Ctrl-C"),
+    Option("-v --verbose", "list all skipped files"),
+    JSON._replace(help="write the report as JSON"),
+]
 
-examples:
-  resift index docs/ --store docs.db
-  resift index . --include '*.py' --include '*.md' --exclude 'tests/**'
-  resift index corpus.jsonl --store corpus.db --text-only
-  resift index --upgrade --store old.db
-  resift index docs/ --store docs.db --prune --watch
-""",
-    [
-        Option("paths [PATH...]", "files and folders to index"),
-        STORE_FILE,
-        Option("--embedder MODEL", "embedding model of a new index"),
-        Option("--language NAME", "stemming of a new index: auto (default), german, none"),
-        Option("--text-only", "keyword index only: no model, no vectors"),
-        Option("--include GLOB...", "only these files of folders"),
-        Option("--exclude GLOB...", "not these files"),
-        Option("--no-gitignore", "also read files ignored by .gitignore"),
-        Option("--chunk-size WORDS", "words per chunk", int, 200),
-        Option("--overlap WORDS", "words shared by adjacent chunks", int, 40),
-        Option("--row-ids", "ids of rows: their own, or with the path of the file", None, "own", ("own", "path")),
-        TEXT_KEYS,
-        Option("--prune", "remove files that no longer exist"),
-        Option("--yes", "let --prune remove more than half of the files"),
-        Option("--upgrade", "first upgrade an index of an older Resift"),
-        Option("--watch", "keep indexing changes until Ctrl-C"),
-        Option("-v --verbose", "list all skipped files"),
-        JSON._replace(help="write the report as JSON"),
-    ],
-)
-
-STORE = Command(
-    """\
-examples:
-  resift store optimize docs.db          merge the keyword index of a file
-  resift store optimize pipeline.yaml    build the vector index of each of its stores
-""",
-    actions={
-        "optimize optimise": (
-            "build or rebuild the search indexes of stores",
-            [Option("file FILE", "an index, or a pipeline file (YAML)")],
-        )
-    },
-)
+STORE = {
+    "optimize optimise": (
+        "build or rebuild the search indexes of stores",
+        [Option("file FILE", "an index, or a pipeline file (YAML)")],
+    )
+}
 
 
 def run_index(args: argparse.Namespace) -> int:
@@ -86,6 +61,7 @@ def run_index(args: argparse.Namespace) -> int:
     from resift._internal.sync import run_sync
     from resift.ingest.indexing import open_index
     from resift.ingest.walking import check_paths
+    from resift.models.registry import check_kind
     from resift.stores.sqlite import SQLiteStore
 
     if args.upgrade:
@@ -102,8 +78,10 @@ def run_index(args: argparse.Namespace) -> int:
         raise InputError("Name the files and folders to index, for example: resift index docs/")
     if args.yes and not args.prune:
         raise InputError("--yes goes with --prune: it allows the removal of more than half of the files.")
-    # Checked first: a typo in a path must not leave an empty index behind.
+    # Checked first: a typo in a path or a model must not leave an empty index behind.
     check_paths(args.paths)
+    if args.embedder is not None:
+        check_kind(args.embedder, "bi-encoder")
     is_new = not args.store.exists()
     store = open_index(args.store, embedder=args.embedder, text_only=args.text_only, language=args.language)
     return run_sync(_watch(store, args) if args.watch else _index_once(store, args, is_new=is_new))
@@ -111,7 +89,7 @@ def run_index(args: argparse.Namespace) -> int:
 
 async def _index_once(store: SQLiteStore, args: argparse.Namespace, *, is_new: bool) -> int:
     try:
-        return _exit_code(await _index(store, args), args)
+        return await _index(store, args)
     finally:
         is_empty = is_new and not store.metadata().documents
         await store.close()
@@ -125,7 +103,7 @@ async def _watch(store: SQLiteStore, args: argparse.Namespace) -> int:
     code = 0
     try:
         async for _ in watch(args.paths, _file_filter(args), index=args.store):
-            code = _exit_code(await _index(store, args), args)
+            code = await _index(store, args)
             if not args.json:
                 print_text("Watching for changes. Press Ctrl-C to stop.")
     finally:
@@ -133,7 +111,8 @@ async def _watch(store: SQLiteStore, args: argparse.Namespace) -> int:
     return code
 
 
-async def _index(store: SQLiteStore, args: argparse.Namespace) -> IndexReport:
+async def _index(store: SQLiteStore, args: argparse.Namespace) -> int:
+    """Index all paths once, print the report and return the exit code."""
     from resift.ingest.chunking import ChunkSize
     from resift.ingest.indexing import index_paths
 
@@ -162,12 +141,7 @@ async def _index(store: SQLiteStore, args: argparse.Namespace) -> IndexReport:
         )
     for failure in report.failures():
         print_error(failure)
-    print_report = _print_data if args.json else _print_report
-    print_report(report, args, time.monotonic() - started)
-    return report
-
-
-def _exit_code(report: IndexReport, args: argparse.Namespace) -> int:
+    (_print_data if args.json else _print_report)(report, args, time.monotonic() - started)
     return 0 if report.complete and not _is_empty(report, args) else 1
 
 
@@ -192,6 +166,7 @@ def _print_data(report: IndexReport, args: argparse.Namespace, seconds: float) -
         | ({"reason": file.reason} if file.reason else {})
         for file in report.files
     ]
+    skipped = [{"path": _show_path(file.path), "reason": file.reason} for file in report.skipped]
     print_json(
         {
             "store": str(args.store),
@@ -200,7 +175,7 @@ def _print_data(report: IndexReport, args: argparse.Namespace, seconds: float) -
             "files": files,
             "text_fields": list(report.text_fields),
             "not_read": report.reasons(),
-            "skipped": [{"path": _show_path(file.path), "reason": file.reason} for file in report.skipped],
+            "skipped": skipped,
         }
     )
 
@@ -249,12 +224,10 @@ def run_store(args: argparse.Namespace) -> int:
     """Optimize every store of the file that has an index to build."""
     from resift._internal.sync import run_sync
 
-    stores: list[Any]
     if args.file.suffix.lower() in (".yaml", ".yml"):
         from resift.pipeline.pipeline import Pipeline
 
-        owners = [ref.owner for ref in Pipeline.from_yaml(args.file).stores]
-        stores = list({id(store): store for store in owners}.values())
+        stores = [*{id(ref.owner): ref.owner for ref in Pipeline.from_yaml(args.file).stores}.values()]
     else:
         from resift.stores.sqlite import SQLiteStore
 

@@ -14,66 +14,32 @@ import sys
 import textwrap
 import threading
 import time
+import tomllib
 from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import NoReturn
 
 from resift import __version__
-from resift.cli.arguments import Command, Option
+from resift.cli.arguments import Option, add_options
 from resift.errors import ResiftError, did_you_mean
 
-COMMANDS = {
-    "ask": "answer a question from an index or a knowledge pack, with sources",
-    "batch": "embed, index, rerank or search in bulk, resumable",
-    "bench": "run the benchmarks of a source checkout",
-    "calibrate": "fit a calibration that turns scores into probabilities",
-    "compare": "test whether one pipeline is significantly better than another",
-    "completion": "print a completion script for bash, zsh or fish",
-    "config": "check or show a pipeline file, or list all keys",
-    "demo": "see reranking at work on a bundled sample",
-    "doctor": "check the installation and suggest the next step",
-    "eval": "measure quality and latency of pipelines or run files",
-    "explain": "explain a ranking, as a picture or a web page",
-    "fuse": "fuse ranked lists (JSONL or TREC run files) into one",
-    "graph": "build or inspect a knowledge pack of linked texts",
-    "index": "index files and folders into one searchable file",
-    "init": "write a pipeline file for a table, an index or a folder",
-    "mcp": "offer an index to assistants as MCP tools",
-    "models": "add, list, check and time models pinned by digest",
-    "record": "record scores of stores and reranker for tune",
-    "rerank": "rerank documents from a file or a pipe",
-    "report": "report the cost of hosted reranking from an event log",
-    "search": "search an index and rerank the results",
-    "serve": "serve reranking, embeddings and search over HTTP",
-    "store": "build the search indexes of stores",
-    "tune": "find the best fusion, depth and blend on a recording",
-}
-"""Command -> one-line help."""
+COMMANDS = tomllib.loads(Path(__file__).with_name("commands.toml").read_text(encoding="utf-8"))
+"""Command -> group, summary and details."""
 
 _MODULES = {
     "bench": "evaluate", "calibrate": "tune", "compare": "evaluate", "completion": "main", "eval": "evaluate",
     "explain": "search", "graph": "ask", "index": "index_command", "init": "config", "mcp": "serve",
     "record": "tune", "report": "batch", "store": "index_command",
 }  # fmt: skip
-"""Modules of commands that share one; all others have their own. Each has a table `X` and `run_x`."""
-
-GROUPS = {
-    "start here": ("demo", "init", "doctor"),
-    "rank": ("rerank", "fuse", "index", "search", "explain"),
-    "answer": ("graph", "ask"),
-    "serve": ("serve", "mcp", "batch"),
-    "measure and tune": ("eval", "compare", "record", "tune", "calibrate", "report", "bench"),
-    "set up": ("models", "config", "store", "completion"),
-}
-"""Sections of `resift --help`."""
+"""Modules of commands that share one; all others have their own. Each has the options `X` and `run_x`."""
 
 _REMOVED = {"sbom": "Every release has its SBOM as a file: resift-VERSION.cdx.json"}
 
 _SYNONYMS_OF_K = ("--limit", "--top", "--top-k", "--count", "-n")
 _PYTHON_FLAG = re.compile(r"\b([a-z]+(?:_[a-z]+)*)=True\b(?:, --[a-z-]+)?")
-_PYTHON_CALL = re.compile(r"\ballow_local\b")
 
-EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
+EXIT_OK, EXIT_USAGE, EXIT_INTERRUPTED = 0, 2, 130
 
 GRACE_S = 0.8
 """Time to clean up after Ctrl-C before the process is ended."""
@@ -127,8 +93,8 @@ def build_parser(only: str | None = None, *, for_completion: bool = False) -> ar
     The help lists the commands in groups, so the list of argparse is hidden, except from shtab.
     """
     overview = []
-    for title, names in GROUPS.items():
-        overview += [f"{title}:", *(f"  {name:<11} {COMMANDS[name]}" for name in names), ""]
+    for group, names in groupby(COMMANDS, key=lambda name: COMMANDS[name]["group"]):
+        overview += [f"{group}:", *(f"  {name:<11} {COMMANDS[name]['summary']}" for name in names), ""]
     overview.append("resift COMMAND --help shows options and examples. Start with: resift demo")
     parser = _Parser(
         prog="resift",
@@ -145,12 +111,18 @@ def build_parser(only: str | None = None, *, for_completion: bool = False) -> ar
         help="the command" if for_completion else argparse.SUPPRESS,
         prog="resift",
     )
-    for name, summary in COMMANDS.items():
-        description = summary[0].upper() + summary[1:] + "."
-        sub = commands.add_parser(name, help=summary, description=description, formatter_class=_HelpFormatter)
+    for name, texts in sorted(COMMANDS.items()):
+        summary = texts["summary"]
+        sub = commands.add_parser(
+            name,
+            help=summary,
+            description=f"{summary[0].upper()}{summary[1:]}.",
+            epilog=texts["details"],
+            formatter_class=_HelpFormatter,
+        )
         if only in (None, name):
             module = importlib.import_module(f"resift.cli.{_MODULES.get(name, name)}")
-            getattr(module, name.upper()).configure(sub)
+            add_options(sub, getattr(module, name.upper()))
             sub.set_defaults(run=getattr(module, f"run_{name}"), command_parser=sub)
     return parser
 
@@ -159,7 +131,8 @@ class _Parser(argparse.ArgumentParser):
     """Reports wrong usage in one line, like every other error."""
 
     def error(self, message: str) -> NoReturn:
-        _print_error(f"{message}. See: {self.prog} --help")
+        end = "" if message.endswith((".", "?")) else "."
+        _print_error(f"{message}{end} See: {self.prog} --help")
         sys.exit(EXIT_USAGE)
 
 
@@ -200,18 +173,16 @@ def _parse(words: list[str]) -> argparse.Namespace:
     if command in _REMOVED:
         parser.error(f"The command {command!r} was removed. {_REMOVED[command]}")
     if command and command not in COMMANDS:
-        parser.error(f"Unknown command {command!r}. {did_you_mean(command, COMMANDS).rstrip('.')}")
+        parser.error(f"Unknown command {command!r}. {did_you_mean(command, COMMANDS)}")
     args, unknown = parser.parse_known_args(words, argparse.Namespace(words=words))
-    if not unknown:
-        return args
-    parser = getattr(args, "command_parser", parser)
-    name, options = unknown[0].partition("=")[0], _option_names(parser)
-    close = [] if name in options else difflib.get_close_matches(name, options, n=1, cutoff=0.7)
-    if name in _SYNONYMS_OF_K and "-k" in options:
-        close = ["-k"]
-    hint = f". Did you mean {close[0]}?" if close else "."
-    _print_error(f"Unknown argument {name}{hint} See: {parser.prog} --help")
-    sys.exit(EXIT_USAGE)
+    if unknown:
+        parser = getattr(args, "command_parser", parser)
+        name, options = unknown[0].partition("=")[0], _option_names(parser)
+        close = [] if name in options else difflib.get_close_matches(name, options, n=1, cutoff=0.7)
+        if name in _SYNONYMS_OF_K and "-k" in options:
+            close = ["-k"]
+        parser.error(f"Unknown argument {name}" + (f". Did you mean {close[0]}?" if close else ""))
+    return args
 
 
 def _option_names(parser: argparse.ArgumentParser) -> list[str]:
@@ -228,7 +199,7 @@ def to_shell_terms(message: str, options: Collection[str]) -> str:
         name = f"--{match[1].replace('_', '-')}"
         return name if name in options else f"{match[1]}=True in Python"
 
-    return _PYTHON_CALL.sub(lambda match: f"{match[0]} in Python", _PYTHON_FLAG.sub(to_flag, message))
+    return re.sub(r"\ballow_local\b", "allow_local in Python", _PYTHON_FLAG.sub(to_flag, message))
 
 
 @contextlib.contextmanager
@@ -267,19 +238,7 @@ def _watch(reader: int) -> None:
             os._exit(EXIT_INTERRUPTED)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
-COMPLETION = Command(
-    """\
-examples:
-  resift completion bash > ~/.local/share/bash-completion/completions/resift
-  resift completion zsh > "${fpath[1]}/_resift"
-  resift completion fish > ~/.config/fish/completions/resift.fish
-""",
-    [Option("shell", "the shell", choices=("bash", "zsh", "fish"))],
-)
+COMPLETION = [Option("shell", "the shell", choices=("bash", "zsh", "fish"))]
 
 
 def run_completion(args: argparse.Namespace) -> int:
@@ -288,3 +247,7 @@ def run_completion(args: argparse.Namespace) -> int:
 
     sys.stdout.write(shtab.complete(build_parser(for_completion=True), args.shell) + "\n")
     return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -9,7 +9,7 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from resift.cli.arguments import JSON, Command, Option, positive_int
+from resift.cli.arguments import JSON, Option, positive_int
 from resift.cli.terminal import Progress, count, print_json, print_note, print_table, print_text, style, wrap
 from resift.errors import ModelError, ModelNotAllowedError
 from resift.types import JsonObject
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from resift.models.hf_folder import FolderDescription
     from resift.models.lock_file import LockedModel
     from resift.models.pinning import AddedModel
-    from resift.models.registry import ModelSpec
 
 _LOCK_AND_JSON = (
     Option(
@@ -36,81 +35,57 @@ def _parse_languages(text: str) -> tuple[str, ...] | str:
     return "any" if codes == ("any",) else codes
 
 
-MODELS = Command(
-    """\
-A model loads only if its files are pinned by their sha256: built in, or in the lock file. `add` downloads the
-files of a model, checks that its scores make sense, and pins it. Commit the lock file with your project.
-
-examples:
-  resift models add cross-encoder/ettin-reranker-32m-v1
-  resift models add BAAI/bge-reranker-v2-m3@main --precision fp32
-  resift models add ./my-model --name mine/reranker --lock resift-models.lock
-  resift models list --known
-  resift models verify
-  resift models bench mine/reranker
-""",
-    actions={
-        "add": (
-            "download, check and pin a model",
-            (
-                *_LOCK_AND_JSON,
-                Option("source MODEL", "ORG/NAME or ORG/NAME@REVISION of the hub, or a folder"),
-                Option("--name NAME", "name of the model (default: ORG/NAME, or local/FOLDER)"),
-                Option(
-                    "--precision",
-                    "auto: int8 unless it changes the scores too much",
-                    default="auto",
-                    choices=("auto", "int8", "fp32"),
-                ),
-                Option("--no-probe", "do not check the scores (random weights)"),
-                Option("--languages CODES", "en,de or any (default: by the files)", _parse_languages),
-                Option("--max-length N", "maximum number of tokens", positive_int),
+MODELS = {
+    "add": (
+        "download, check and pin a model",
+        (
+            *_LOCK_AND_JSON,
+            Option("source MODEL", "ORG/NAME or ORG/NAME@REVISION of the hub, or a folder"),
+            Option("--name NAME", "name of the model (default: ORG/NAME, or local/FOLDER)"),
+            Option(
+                "--precision",
+                "auto: int8 unless it changes the scores too much",
+                default="auto",
+                choices=("auto", "int8", "fp32"),
             ),
+            Option("--no-probe", "do not check the scores (random weights)"),
+            Option("--languages CODES", "en,de or any (default: by the files)", _parse_languages),
+            Option("--max-length N", "maximum number of tokens", positive_int),
         ),
-        "list": (
-            "list the models that may load",
-            (*_LOCK_AND_JSON, Option("--known", "list published models that `add` knows")),
+    ),
+    "list": (
+        "list the models that may load",
+        (*_LOCK_AND_JSON, Option("--known", "list published models that `add` knows")),
+    ),
+    "show": (
+        "show one model and its files",
+        (*_LOCK_AND_JSON, Option("name NAME", "a pinned, built-in or known model")),
+    ),
+    "verify": (
+        "check the files of pinned models against their digests",
+        (*_LOCK_AND_JSON, Option("names [NAME...]", "models to check (default: all pinned ones)")),
+    ),
+    "remove": ("remove a model from the lock file", (*_LOCK_AND_JSON, Option("name NAME", "the pinned model"))),
+    "bench": (
+        "measure the time per pair or text",
+        (
+            *_LOCK_AND_JSON,
+            Option("names NAME...", "the models"),
+            Option("--pairs N", "pairs or texts per round", positive_int, 20),
+            Option("--tokens N", "tokens of each", positive_int, 100),
+            Option("--rounds N", "rounds; the fastest and the median count", positive_int, 5),
         ),
-        "show": (
-            "show one model and its files",
-            (*_LOCK_AND_JSON, Option("name NAME", "a pinned, built-in or known model")),
-        ),
-        "verify": (
-            "check the files of pinned models against their digests",
-            (*_LOCK_AND_JSON, Option("names [NAME...]", "models to check (default: all pinned ones)")),
-        ),
-        "remove": ("remove a model from the lock file", (*_LOCK_AND_JSON, Option("name NAME", "the pinned model"))),
-        "bench": (
-            "measure the time per pair or text",
-            (
-                *_LOCK_AND_JSON,
-                Option("names NAME...", "the models"),
-                Option("--pairs N", "pairs or texts per round", positive_int, 20),
-                Option("--tokens N", "tokens of each", positive_int, 100),
-                Option("--rounds N", "rounds; the fastest and the median count", positive_int, 5),
-            ),
-        ),
-    },
-)
+    ),
+}
 
 
 def run_models(args: argparse.Namespace) -> int:
     """Run one action; exit code 1 if a model is missing, damaged or refused."""
     from resift.models.lock_file import use_lock
 
-    actions = {
-        "add": _add,
-        "list": _list_known if args.action == "list" and args.known else _list,
-        "show": _show,
-        "verify": _verify,
-        "remove": _remove,
-        "bench": _bench,
-    }
+    actions = {"add": _add, "list": _list, "show": _show, "verify": _verify, "remove": _remove, "bench": _bench}
     with use_lock(args.lock):
         return actions[args.action](args)
-
-
-# --- add ---
 
 
 def _add(args: argparse.Namespace) -> int:
@@ -147,6 +122,7 @@ def _add(args: argparse.Namespace) -> int:
 
 def _describe(model: LockedModel, description: FolderDescription) -> list[tuple[str, str]]:
     pooling = "cls" if description.pooling == "first" else description.pooling
+    size = sum(file.size for file in model.files)
     rows = [
         ("kind", description.kind),
         ("architecture", model.architecture),
@@ -163,25 +139,23 @@ def _describe(model: LockedModel, description: FolderDescription) -> list[tuple[
         rows.append(("activation", model.score_activation))
     for label, prefix in (("query prefix", model.query_prefix), ("document prefix", model.document_prefix)):
         rows += [(label, repr(prefix))] if prefix else []
-    size = sum(file.size for file in model.files)
-    rows.append(("files", f"{count(len(model.files), 'file')}, {size / 1e6:.1f} MB"))
-    return rows
+    return [*rows, ("files", f"{count(len(model.files), 'file')}, {size / 1e6:.1f} MB")]
 
 
 def _describe_checks(added: AddedModel) -> list[tuple[str, str]]:
     report, model = added.probe, added.model
     if report is None:
         return [("precision", model.precision), ("probe", "skipped: nobody checked the scores")]
-    error = ""
+    precision = model.precision
     if report.int8_error is not None:
-        error = f" (int8 changes scores by up to {report.int8_error:.1%} of their spread)"
+        precision += f" (int8 changes scores by up to {report.int8_error:.1%} of their spread)"
     probe = f"{report.ordered} of {report.comparisons} comparisons are right"
     if report.known_answers:
         probe += f", {count(report.known_answers, 'known answer')} match"
     weak = [code for code, passed in report.languages.items() if not passed]
     if weak:
         probe += f"; weak in {', '.join(weak)}"
-    return [("precision", f"{model.precision}{error}"), ("probe", probe)]
+    return [("precision", precision), ("probe", probe)]
 
 
 def _to_json(model: LockedModel) -> JsonObject:
@@ -191,37 +165,27 @@ def _to_json(model: LockedModel) -> JsonObject:
     return {**msgspec.structs.asdict(model), "files": msgspec.to_builtins(model.files)}
 
 
-# --- list, show, remove ---
-
-
 def _list(args: argparse.Namespace) -> int:
     from resift.models.lock_file import default_lock_path, read_lock
     from resift.models.registry import builtin_ids, find_spec, locked_ids
 
+    if args.known:
+        return _list_known(args)
     lock = default_lock_path()
     probed = {id: model.probed for id, model in read_lock(lock).items()}
-    rows = [_list_row(find_spec(id), "lock file", probed[id]) for id in locked_ids()]
-    rows += [_list_row(find_spec(id), "built in", True) for id in builtin_ids()]
+    rows: list[JsonObject] = []
+    for id in (*locked_ids(), *builtin_ids()):
+        spec = find_spec(id)
+        names = ("id", "kind", "precision", "languages", "license", "max_length")
+        pinned = "lock file" if id in probed else "built in"
+        rows.append({name: getattr(spec, name) for name in names} | {"pinned": pinned, "probed": probed.get(id, True)})
     if args.json:
         return print_json({"lock": str(lock), "models": rows})
     keys = ("id", "kind", "pinned", "precision")
     print_table(["model", *keys[1:]], [[row[key] for key in keys] for row in rows], stretch=0)
-    pinned = count(len(probed), "pinned model")
-    print_text(style(wrap(f"Lock file: {lock} ({pinned}). More: resift models list --known"), "dim"))
+    pinned_models = count(len(probed), "pinned model")
+    print_text(style(wrap(f"Lock file: {lock} ({pinned_models}). More: resift models list --known"), "dim"))
     return 0
-
-
-def _list_row(spec: ModelSpec, pinned: str, probed: bool) -> JsonObject:
-    return {
-        "id": spec.id,
-        "kind": spec.kind,
-        "pinned": pinned,
-        "precision": spec.precision,
-        "languages": spec.languages,
-        "license": spec.license,
-        "max_length": spec.max_length,
-        "probed": probed,
-    }
 
 
 def _list_known(args: argparse.Namespace) -> int:
@@ -262,24 +226,21 @@ def _show(args: argparse.Namespace) -> int:
 
     model = read_lock(default_lock_path()).get(args.name)
     known = known_models().get(args.name)
+    fields: JsonObject
     if model is None and known is not None:
+        fields = msgspec.to_builtins(known)
         if args.json:
-            print_json({**msgspec.to_builtins(known), "pinned": False, "add": known.add_command})
-        else:
-            fields: JsonObject = msgspec.to_builtins(known)
-            _print_rows([(key, _join(value)) for key, value in fields.items() if value not in ("", None)])
-            print_text(f"Not pinned. To use it, run: {known.add_command}")
+            return print_json({**fields, "pinned": False, "add": known.add_command})
+        _print_rows([(key, _join(value)) for key, value in fields.items() if value not in ("", None)])
+        print_text(f"Not pinned. To use it, run: {known.add_command}")
         return 0
     spec = find_spec(args.name)
-    fields = (
-        _to_json(model)
-        if model is not None
-        else {
-            key: value
-            for key, value in asdict(spec).items()
-            if value not in ("", None, ()) and key not in ("aliases", "package", "hub")
-        }
-    )
+    if model is not None:
+        fields = _to_json(model)
+    else:
+        fields = {key: value for key, value in asdict(spec).items() if value not in ("", None, ())}
+        for key in ("aliases", "package", "hub"):
+            fields.pop(key, None)
     if args.json:
         return print_json({**fields, "pinned": True})
     _print_rows([(key, _join(value)) for key, value in fields.items() if key not in ("files", "weights")])
@@ -300,9 +261,6 @@ def _remove(args: argparse.Namespace) -> int:
     return 0
 
 
-# --- verify, bench ---
-
-
 def _verify(args: argparse.Namespace) -> int:
     from resift.models.locate import resolve
     from resift.models.lock_file import default_lock_path
@@ -319,11 +277,12 @@ def _verify(args: argparse.Namespace) -> int:
             rows.append({"id": name, "ok": False, "message": str(exc)})
     if args.json:
         print_json({"lock": str(default_lock_path()), "models": rows})
-    elif not rows:
-        print_text(wrap(f"{default_lock_path()} pins no model."))
-    for row in rows if not args.json else ():
-        mark = style("✓", "green") if row["ok"] else style("✕", "red")
-        print_text(f"{mark} {row['id']}  {row['message']}")
+    else:
+        for row in rows:
+            mark = style("✓", "green") if row["ok"] else style("✕", "red")
+            print_text(f"{mark} {row['id']}  {row['message']}")
+        if not rows:
+            print_text(wrap(f"{default_lock_path()} pins no model."))
     return 0 if all(row["ok"] for row in rows) else 1
 
 

@@ -17,17 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from resift.cli.arguments import (
-    DEADLINE,
-    JSON,
-    SCORES,
-    TEXT_KEYS,
-    Command,
-    Option,
-    Suggestions,
-    positive_int,
-    score_scale,
-)
+from resift.cli.arguments import DEADLINE, JSON, SCORES, TEXT_KEYS, Option, Suggestions, positive_int, score_scale
 from resift.cli.terminal import Progress, in_pipe, print_error, print_json, print_note, print_table, print_text
 from resift.errors import DataFormatError, InputError, shell_path
 from resift.types import JsonObject, JsonValue
@@ -43,39 +33,19 @@ def _cross_encoders() -> list[str]:
     return model_ids("cross-encoder")
 
 
-RERANK = Command(
-    """\
-FILE has one document per line, or is JSONL (objects with a text and an id), a JSON list, or CSV with a
-header. Without FILE, standard input is read. The text of an object or a row is its title and all other text
-fields, or the fields named by --text-key. PDF, Word, HTML and e-books are split into passages. On a terminal
-the result is a table. In a pipe the command is a filter: lines come out as lines, best first; JSONL and CSV
-rows get a score and a rank. Documents without text come last. Documents that were not scored in time follow
-the scored ones in their old order. The table shows a relevance from 0 to 1; --scores raw, and every other
-output, shows the logits of the model. FILE may also be the JSON response of a search engine, such as
-Elasticsearch, OpenSearch, Qdrant, Vespa, Typesense or Meilisearch.
-
-examples:
-  resift rerank "who signs off travel costs?" notes.txt -k 3
-  resift rerank "capital of France" hits.jsonl --text-key title,body --id-key url
-  grep -rih travel notes/ | resift rerank "who signs off travel costs?" --deadline 2 | head -3
-  resift rerank "travel costs" hits.jsonl --scores probability > reranked.jsonl
-  curl -s localhost:9200/docs/_search?q=travel | resift rerank "travel costs" --fields title,body
-  resift rerank "travel costs" faq.csv --json | resift explain
-""",
-    [
-        Option("query", "the query"),
-        Option("file [FILE]", "the documents (default, and -: standard input)", str),
-        Option("-k K", "keep the best K (default: all)", positive_int),
-        Option("--model ID", "an allowed cross-encoder", choices=Suggestions(_cross_encoders)),
-        *SCORES,
-        Option("--format", "format of FILE", choices=("lines", "jsonl", "csv")),
-        TEXT_KEYS,
-        Option("--fields NAMES", "like --text-key, with the name of each field in front: title,body"),
-        Option("--id-key KEY", "field with the id (default: id, _id, doc_id)"),
-        DEADLINE,
-        JSON._replace(help="write the full ranking as JSON"),
-    ],
-)
+RERANK = [
+    Option("query", "the query"),
+    Option("file [FILE]", "the documents (default, and -: standard input)", str),
+    Option("-k K", "keep the best K (default: all)", positive_int),
+    Option("--model ID", "an allowed cross-encoder", choices=Suggestions(_cross_encoders)),
+    *SCORES,
+    Option("--format", "format of FILE", choices=("lines", "jsonl", "csv")),
+    TEXT_KEYS,
+    Option("--fields NAMES", "like --text-key, with the name of each field in front: title,body"),
+    Option("--id-key KEY", "field with the id (default: id, _id, doc_id)"),
+    DEADLINE,
+    JSON._replace(help="write the full ranking as JSON"),
+]
 
 MAX_BYTES = 64 << 20
 _PASSAGE_SUFFIXES = {
@@ -86,6 +56,9 @@ _PASSAGE_SUFFIXES = {
 
 def run_rerank(args: argparse.Namespace) -> int:
     """Rerank and show the result; exit code 1 if nothing could be scored."""
+    from resift.rerankers.cross_encoder import DEFAULT_MODEL
+    from resift.reranking import rerank
+
     if not args.query.strip():
         raise InputError("The query is empty; pass the words or the question to rank for.")
     path = Path(args.query)
@@ -95,7 +68,20 @@ def run_rerank(args: argparse.Namespace) -> int:
             f'Write: resift rerank "your question" {shell_path(args.query)}'
         )
     documents = read_documents(choose_input(args.file, expected="documents"), form=args.format)
-    ranking = _rerank(args, _candidates(documents, args))
+    candidates = _candidates(documents, args)
+    with Progress("reranking") as progress:
+        ranking = rerank(
+            args.query,
+            candidates,
+            k=args.k,
+            model=args.model or DEFAULT_MODEL,
+            deadline_s=args.deadline,
+            fields=args.fields,
+            text_keys=args.text_key or None,
+            on_progress=progress.update,
+            scores="probability" if score_scale(args) == "probability" else "raw",
+            calibration=args.calibration,
+        )
     if ranking.trace and ranking.trace[0].note:
         print_note(f"{documents.name}: {ranking.trace[0].note}")
     for warning in documents.warnings[:5]:
@@ -110,25 +96,6 @@ def run_rerank(args: argparse.Namespace) -> int:
         _print_ranking(ranking, args)
     scored = len(ranking) + len(ranking.cut) - len(ranking.unscored)
     return 0 if scored else 1
-
-
-def _rerank(args: argparse.Namespace, candidates: list[JsonObject]) -> Ranking:
-    from resift.rerankers.cross_encoder import DEFAULT_MODEL
-    from resift.reranking import rerank
-
-    with Progress("reranking", len(candidates)) as progress:
-        return rerank(
-            args.query,
-            candidates,
-            k=args.k,
-            model=args.model or DEFAULT_MODEL,
-            deadline_s=args.deadline,
-            fields=args.fields,
-            text_keys=args.text_key or None,
-            on_progress=lambda done, total: progress.show(done),
-            scores="probability" if score_scale(args) == "probability" else "raw",
-            calibration=args.calibration,
-        )
 
 
 def _candidates(documents: Documents, args: argparse.Namespace) -> list[JsonObject]:
@@ -226,6 +193,8 @@ def read_documents(file: str, *, form: str | None = None) -> Documents:
     if file == "-" and suffix_by_content(data) == ".pdf":
         raise DataFormatError("a PDF; name the file instead of piping it in", file=name)
     refuse_index(data, name, "documents to rerank; search it with: resift search")
+    if data.startswith((b"PAR1", b"ARROW1")):
+        raise DataFormatError("a Parquet or Arrow file; write it as JSONL, or run: resift batch rerank", file=name)
     decoded = decode(data, file=name)
     documents = Documents(name, form or _detect_format(file, decoded.text))
     if decoded.flag:
@@ -313,13 +282,17 @@ def _read_json(text: str, documents: Documents) -> Iterator[JsonObject]:
     results = read_response(text, documents.name)
     if results is None and text.lstrip()[:1] == "[":
         results = _parse_json(text, documents, line=None)
+    items: Iterable[tuple[int | None, JsonValue]]
     if results is not None:
-        for item in results:
-            yield _as_row(item, documents, line=None)
-        return
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            yield _as_row(_parse_json(line, documents, line=number), documents, line=number)
+        items = ((None, item) for item in results)
+    else:
+        lines = enumerate(text.split("\n"), start=1)
+        items = ((number, _parse_json(line, documents, line=number)) for number, line in lines if line.strip())
+    for number, item in items:
+        if not isinstance(item, (str, dict)):
+            message = f"{type_name(item)}; each document must be an object or a string"
+            raise DataFormatError(message, file=documents.name, line=number)
+        yield {"text": item} if isinstance(item, str) else item
 
 
 def read_response(text: str, name: str) -> list[JsonValue] | None:
@@ -348,15 +321,6 @@ def _parse_json(text: str, documents: Documents, *, line: int | None) -> JsonVal
     except (ValueError, RecursionError):
         message = "not JSON; write one JSON object per line"
         raise DataFormatError(message, file=documents.name, line=line) from None
-
-
-def _as_row(item: object, documents: Documents, *, line: int | None) -> JsonObject:
-    if isinstance(item, str):
-        return {"text": item}
-    if not isinstance(item, dict):
-        message = f"{type_name(item)}; each document must be an object or a string"
-        raise DataFormatError(message, file=documents.name, line=line)
-    return item
 
 
 def _read_csv(text: str, documents: Documents) -> Iterator[JsonObject]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from resift.cli.arguments import DEADLINE, JSON, SCORES, STORE_FILE, Command, Option, number, positive_int, score_scale
+from resift.cli.arguments import DEADLINE, JSON, SCORES, STORE_FILE, Option, number, positive_int, score_scale
 from resift.cli.rerank import choose_input, read_input, refuse_index
 from resift.cli.terminal import (
     bar,
@@ -20,7 +20,6 @@ from resift.cli.terminal import (
     print_text,
     print_tsv,
     style,
-    style_picture,
     width,
     wrap,
 )
@@ -34,42 +33,25 @@ if TYPE_CHECKING:
     from resift.ranking.context import PromptContext
     from resift.types import Hit, JsonObject, Ranking
 
-SEARCH = Command(
-    """\
-Keyword and vector search are fused, and the best hits are reranked by the cross-encoder if it is installed.
-In a pipe each hit is a line with tabs: rank, score, id, snippet. The score is between 0 and 1 and decreases
-with the rank: how well a hit answers the query according to the reranker. --scores raw shows the scores that
-determined the order.
-
-examples:
-  resift search how do I rotate the keys --store docs.db
-  resift search rotate keys --store docs.db --ids | xargs -n1 echo
-  resift search rotate keys --pipeline mine.yaml --deadline 0.5
-  resift search rotate keys --store docs.db --min-score 0.1
-  resift search "rotate keys" --store docs.db -k 3 --explain
-  resift search rotate keys --store docs.db --context 1500
-  resift search "rotate keys" --store docs.db --where path=docs/keys.md --json
-""",
-    [
-        Option("query WORD...", "the query; quotes are not needed"),
-        STORE_FILE,
-        Option("--pipeline FILE", "use this pipeline file"),
-        Option("-k K", "number of hits", positive_int, 10),
-        Option("--where TEST...", "only hits whose metadata match: topic=food, 'price>=10', 'path=*.md'"),
-        Option("--no-rerank", "show the order of the first stage"),
-        Option("--text-only", "keyword search only, without models"),
-        DEADLINE,
-        *SCORES,
-        Option("--min-score X", "drop hits with a lower displayed score", number),
-        Option("--full", "show full texts instead of snippets"),
-        Option(
-            "--context TOKENS", "print text for a prompt: passages around the hits, with numbered sources", positive_int
-        ),
-        Option("--ids", "print only ids, one per line"),
-        Option("--explain", "explain the position of each hit"),
-        JSON._replace(help="write the full ranking as JSON"),
-    ],
-)
+SEARCH = [
+    Option("query WORD...", "the query; quotes are not needed"),
+    STORE_FILE,
+    Option("--pipeline FILE", "use this pipeline file"),
+    Option("-k K", "number of hits", positive_int, 10),
+    Option("--where TEST...", "only hits whose metadata match: topic=food, 'price>=10', 'path=*.md'"),
+    Option("--no-rerank", "show the order of the first stage"),
+    Option("--text-only", "keyword search only, without models"),
+    DEADLINE,
+    *SCORES,
+    Option("--min-score X", "drop hits with a lower displayed score", number),
+    Option("--full", "show full texts instead of snippets"),
+    Option(
+        "--context TOKENS", "print text for a prompt: passages around the hits, with numbered sources", positive_int
+    ),
+    Option("--ids", "print only ids, one per line"),
+    Option("--explain", "explain the position of each hit"),
+    JSON._replace(help="write the full ranking as JSON"),
+]
 
 _BAR_COLUMNS = 8
 _MARGIN = "   "
@@ -85,9 +67,7 @@ def run_search(args: argparse.Namespace) -> int:
     query = " ".join(args.query)
     ranking, scores, context = run_sync(_search(args, query))
     if args.json:
-        shown = None if score_scale(args) == "raw" else scores
-        _print_data(query, ranking, shown, context, explain=args.explain)
-        return 0
+        return _print_data(args, query, ranking, scores, context)
     for warning in ranking.warnings:
         print_error(warning)
     if ranking.degraded or ranking.failures:
@@ -114,6 +94,22 @@ def run_search(args: argparse.Namespace) -> int:
     return 0
 
 
+def _print_data(
+    args: argparse.Namespace, query: str, ranking: Ranking, scores: DisplayScores, context: PromptContext | None
+) -> int:
+    data = {"query": query, "candidates": len(ranking) + len(ranking.cut), **ranking.to_dict()}
+    if score_scale(args) != "raw":
+        for row, score in zip(data["hits"], scores, strict=False):
+            row["relevance"] = score
+    if context is not None:
+        data["context"] = context.to_dict()
+    if args.explain:
+        data["why"] = ranking.why_all()
+    else:
+        del data["cut"]  # the texts of all dropped candidates are long; the trace has their ids and ranks
+    return print_json(data)
+
+
 async def _search(args: argparse.Namespace, query: str) -> tuple[Ranking, DisplayScores, PromptContext | None]:
     """Return the ranking, its displayed scores and, if requested, its context."""
     from resift.ingest.indexing import open_index
@@ -130,46 +126,23 @@ async def _search(args: argparse.Namespace, query: str) -> tuple[Ranking, Displa
         pipeline = Pipeline.default(store.text if args.text_only else store, rerank=rerank)
     try:
         scale = score_scale(args)
+        options = {"k": args.k, "where": where, "deadline_s": args.deadline, "min_score": args.min_score}
+        scores: DisplayScores
         if scale == "relevance" and args.calibration is None:
-            ranking, scores = await search_with_relevance(
-                pipeline, query, k=args.k, where=where, deadline_s=args.deadline, min_score=args.min_score
+            ranking, scores = await search_with_relevance(pipeline, query, **options)
+        else:
+            ranking = await search_with_scores(
+                pipeline,
+                query,
+                scores="raw" if scale == "raw" else "probability",
+                calibration=args.calibration,
+                **options,
             )
-            return ranking, scores, await _read_context(ranking, args)
-        ranking = await search_with_scores(
-            pipeline,
-            query,
-            k=args.k,
-            where=where,
-            deadline_s=args.deadline,
-            scores="raw" if scale == "raw" else "probability",
-            calibration=args.calibration,
-            min_score=args.min_score,
-        )
-        scores = tuple([hit.score for hit in (*ranking, *ranking.cut)])
-        return ranking, scores, await _read_context(ranking, args)
+            scores = [hit.score for hit in (*ranking, *ranking.cut)]
+        # While the store is open: it has the chunks around the hits.
+        return ranking, scores, None if args.context is None else await ranking.acontext(args.context)
     finally:
         await pipeline.close()
-
-
-async def _read_context(ranking: Ranking, args: argparse.Namespace) -> PromptContext | None:
-    # While the store is open: it has the chunks around the hits.
-    return None if args.context is None else await ranking.acontext(args.context)
-
-
-def _print_data(
-    query: str, ranking: Ranking, scores: DisplayScores | None, context: PromptContext | None, *, explain: bool
-) -> None:
-    data = {"query": query, "candidates": len(ranking) + len(ranking.cut), **ranking.to_dict()}
-    if scores is not None:
-        for hit, score in zip(data["hits"], scores, strict=False):
-            hit["relevance"] = score
-    if context is not None:
-        data["context"] = context.to_dict()
-    if explain:
-        data["why"] = ranking.why_all()
-    else:
-        del data["cut"]  # the texts of all dropped candidates are long; the trace has their ids and ranks
-    print_json(data)
 
 
 def _print_hits(ranking: Ranking, scores: DisplayScores, query: str, args: argparse.Namespace) -> None:
@@ -234,26 +207,14 @@ def _snippet_lines(hit: Hit, query: str, *, max_lines: int | None) -> list[Text]
 
 MAX_BYTES = 256 << 20
 
-EXPLAIN = Command(
-    """\
-FILE is a ranking as JSON: the output of search, rerank, fuse or demo with --json, or of `Ranking.to_json()`.
-Without FILE, standard input is read. The page is a single file that loads nothing else. It contains the
-texts, so keep it as private as they are.
-
-examples:
-  resift search "rotate the keys" --store docs.db --explain --json | resift explain
-  resift explain ranking.json -o page.html
-  resift explain ranking.json --id docs/keys.md#3
-""",
-    [
-        Option("file [FILE]", "a ranking as JSON (default, and -: standard input)", str),
-        Option("-o --output PAGE", "write a .html, .svg or .txt file instead"),
-        Option("--id ID", "explain only this hit, or why it is missing"),
-        Option("--top N", "draw the first N", positive_int, 10),
-        Option("--line N", "ranking to explain if FILE is JSONL", positive_int, 1),
-        JSON._replace(help="write positions and reasons as JSON"),
-    ],
-)
+EXPLAIN = [
+    Option("file [FILE]", "a ranking as JSON (default, and -: standard input)", str),
+    Option("-o --output PAGE", "write a .html, .svg or .txt file instead"),
+    Option("--id ID", "explain only this hit, or why it is missing"),
+    Option("--top N", "draw the first N", positive_int, 10),
+    Option("--line N", "ranking to explain if FILE is JSONL", positive_int, 1),
+    JSON._replace(help="write positions and reasons as JSON"),
+]
 
 
 def run_explain(args: argparse.Namespace) -> int:
@@ -262,9 +223,8 @@ def run_explain(args: argparse.Namespace) -> int:
     if args.id:
         reason = ranking.why(args.id)
         if args.json:
-            print_json({"id": args.id, "why": reason})
-        else:
-            print_text(wrap(reason))
+            return print_json({"id": args.id, "why": reason})
+        print_text(wrap(reason))
         return 0
     explanation = ranking.explain(query=query, top=args.top)
     if args.output:
@@ -272,7 +232,7 @@ def run_explain(args: argparse.Namespace) -> int:
     elif args.json:
         print_json(_explanation_data(explanation))
     else:
-        print_text(explanation.text(width=width(), paint=style_picture, curves=not in_pipe()))
+        print_text(explanation.text(width=width(), paint=style, curves=not in_pipe()))
     return 0
 
 

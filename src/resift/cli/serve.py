@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from resift.cli.arguments import Command, Option, non_negative_seconds, port, positive_int
+from resift.cli.arguments import Option, non_negative_seconds, port, positive_int
 from resift.cli.terminal import print_note
 from resift.errors import InputError
 from resift.models.embedder import DEFAULT_EMBEDDER
@@ -26,75 +26,45 @@ _LIMITS = {
     "max_connections": "connections at the same time",
 }
 
-SERVE = Command(
-    """\
-Clients of Cohere, Jina, Voyage, TEI, vLLM and infinity only need another base URL, and so do OpenAI clients
-for embeddings. Open the address in a browser for the playground. Without API keys, everybody who can reach
-the port can use the server.
+SERVE = [
+    "network",
+    Option("--host HOST", "address to listen on", default="127.0.0.1"),
+    Option("--port PORT", "port; 0 chooses a free one", port, 8787),
+    Option("--workers N", "number of processes", positive_int, 1),
+    Option("--api-key-file FILE", "API keys, one per line; reloaded when the file changes"),
+    Option("--api-key-env NAME", "environment variable with API keys, separated by commas", default="RESIFT_API_KEYS"),
+    Option("--cors-origin URL...", "web page that may send requests; may be repeated"),
+    Option("--allowed-host NAME...", "host name to allow without keys; may be repeated"),
+    Option("--tls-cert FILE", "certificate, for https"),
+    Option("--tls-key FILE", "its private key"),
+    Option("--drain-delay S", "seconds between not ready and closed", non_negative_seconds, 2.0),
+    Option("--drain S", "seconds for requests in progress", non_negative_seconds, 20.0),
+    Option("--no-access-log", "do not log requests"),
+    "models and content",
+    Option("--model NAME...", f"a reranker, the first one is the default; may be repeated (default: {DEFAULT_MODEL})"),
+    Option("--embedder MODEL", "the embedding model, or none", default=DEFAULT_EMBEDDER),
+    Option("--alias NAME=MODEL...", "another name of a model; may be repeated"),
+    Option("--any-model", "treat unknown model names as the default"),
+    Option("--strict", "reject unknown fields"),
+    Option("--zero-means-all", "top_n 0 returns all, as in vLLM"),
+    Option("--mcp", "offer --store and --pack as MCP tools at /mcp"),
+    Option("--store FILE...", "an index; may be repeated"),
+    Option("--pipeline FILE", "pipeline file: stores, tiers, shape"),
+    Option("--pack PACK", "knowledge pack for /v1/ask"),
+    Option("--judgments --judgements FOLDER", "save ratings as a BEIR folder"),
+    Option("--no-playground", "no page at /"),
+    "limits",
+    *(
+        Option(f"--{name.replace('_', '-')} N", help, positive_int, getattr(Limits(), name))
+        for name, help in _LIMITS.items()
+    ),
+]
 
-examples:
-  resift serve
-  resift serve --port 8787 --api-key-file keys.txt --any-model
-  resift serve --alias rerank-v3.5=cross-encoder/ms-marco-MiniLM-L-12-v2
-  resift serve --store docs.db --judgments judged/
-  resift serve --pipeline pipeline.yaml --workers 2 --host 0.0.0.0 --api-key-file keys.txt
-""",
-    [
-        "network",
-        Option("--host HOST", "address to listen on", default="127.0.0.1"),
-        Option("--port PORT", "port; 0 chooses a free one", port, 8787),
-        Option("--workers N", "number of processes", positive_int, 1),
-        Option("--api-key-file FILE", "API keys, one per line; reloaded when the file changes"),
-        Option(
-            "--api-key-env NAME", "environment variable with API keys, separated by commas", default="RESIFT_API_KEYS"
-        ),
-        Option("--cors-origin URL...", "web page that may send requests; may be repeated"),
-        Option("--allowed-host NAME...", "host name to allow without keys; may be repeated"),
-        Option("--tls-cert FILE", "certificate, for https"),
-        Option("--tls-key FILE", "its private key"),
-        Option("--drain-delay S", "seconds between not ready and closed", non_negative_seconds, 2.0),
-        Option("--drain S", "seconds for requests in progress", non_negative_seconds, 20.0),
-        Option("--no-access-log", "do not log requests"),
-        "models and content",
-        Option(
-            "--model NAME...", f"a reranker, the first one is the default; may be repeated (default: {DEFAULT_MODEL})"
-        ),
-        Option("--embedder MODEL", "the embedding model, or none", default=DEFAULT_EMBEDDER),
-        Option("--alias NAME=MODEL...", "another name of a model; may be repeated"),
-        Option("--any-model", "treat unknown model names as the default"),
-        Option("--strict", "reject unknown fields"),
-        Option("--zero-means-all", "top_n 0 returns all, as in vLLM"),
-        Option("--mcp", "offer --store and --pack as MCP tools at /mcp"),
-        Option("--store FILE...", "an index; may be repeated"),
-        Option("--pipeline FILE", "pipeline file: stores, tiers, shape"),
-        Option("--pack PACK", "knowledge pack for /v1/ask"),
-        Option("--judgments --judgements FOLDER", "save ratings as a BEIR folder"),
-        Option("--no-playground", "no page at /"),
-        "limits",
-        *(
-            Option(f"--{name.replace('_', '-')} N", help, positive_int, getattr(Limits(), name))
-            for name, help in _LIMITS.items()
-        ),
-    ],
-)
-
-MCP = Command(
-    """\
-For the configuration of an assistant, which starts this command. Tools: search, ask, rerank, why, fetch;
-documents are resources. Nothing is written without --allow-write. `resift serve --mcp` offers the same tools
-over HTTP at /mcp.
-
-examples:
-  resift mcp --store notes.db
-  resift mcp --store notes.db --pack graph.lbug
-  resift mcp --store notes.db --allow-write
-""",
-    [
-        Option("--store FILE", "the index"),
-        Option("--pack PACK", "a knowledge pack"),
-        Option("--allow-write", "also offer add and delete"),
-    ],
-)
+MCP = [
+    Option("--store FILE", "the index"),
+    Option("--pack PACK", "a knowledge pack"),
+    Option("--allow-write", "also offer add and delete"),
+]
 
 
 def run_serve(args: argparse.Namespace) -> int:
@@ -113,12 +83,14 @@ def run_serve(args: argparse.Namespace) -> int:
         from resift.integrations.mcp import app_with_mcp
 
         make_app = app_with_mcp
-    options, listening = server_options(args), listening_options(args)
+    from resift.agent.pack import Pack
     from resift.config import load_yaml
     from resift.models.registry import check_kind
     from resift.server.keys import Keys
+    from resift.server.ratings import RatingsLog
     from resift.stores.sqlite import SQLiteStore
 
+    options, listening = server_options(args), listening_options(args)
     for model in (options.model, *options.more_models):
         check_kind(model, "cross-encoder")
     if options.embedder is not None:
@@ -127,6 +99,10 @@ def run_serve(args: argparse.Namespace) -> int:
         SQLiteStore(file, read_only=True).release()
     if options.pipeline is not None:
         load_yaml(options.pipeline)
+    if options.pack is not None:
+        Pack.open(options.pack).close()
+    if options.judgements is not None:
+        RatingsLog(options.judgements)
     keys = Keys(file=options.key_file, env=options.key_env)
     listener = _listen(listening)
     port = listener.getsockname()[1]
@@ -150,17 +126,14 @@ def server_options(args: argparse.Namespace) -> ServerOptions:
         if not name or not model:
             raise InputError(f"--alias {alias!r}: write NAME=MODEL, for example --alias rerank-v3.5=MODEL")
         aliases[name] = model
+    names = ("any_model", "strict", "zero_means_all", "pipeline", "pack")
     return ServerOptions(
+        **{name: getattr(args, name) for name in names},
         model=models[0],
         more_models=tuple(models[1:]),
         embedder=None if args.embedder.lower() == "none" else args.embedder,
         aliases=aliases,
-        any_model=args.any_model,
-        strict=args.strict,
-        zero_means_all=args.zero_means_all,
         stores=tuple(args.store),
-        pipeline=args.pipeline,
-        pack=args.pack,
         judgements=args.judgments,
         key_file=args.api_key_file,
         key_env=args.api_key_env,

@@ -8,6 +8,7 @@ of ESC, which is replaced last. rich draws tables, progress and styled text; it 
 from __future__ import annotations
 
 import functools
+import json
 import os
 import re
 import shutil
@@ -171,15 +172,10 @@ def write(text: str, stream: TextIO) -> None:
 
 
 def style(text: str, *styles: str, stream: TextIO | None = None) -> str:
-    """Return text in bold, dim or a color if the stream is a terminal and NO_COLOR is not set."""
-    if not styles or not _has_styles(stream or sys.stdout):
+    """Return text in bold, dim or a color if the stream is a terminal and NO_COLOR is not set; "" is no style."""
+    if not any(styles) or not _has_styles(stream or sys.stdout):
         return text
     return f"{STYLE_MARK}[{';'.join(_CODES[name] for name in styles)}m{text}{STYLE_MARK}[0m"
-
-
-def style_picture(text: str, name: str) -> str:
-    """Return a part of a picture in one style; none for an empty name."""
-    return style(text, name) if name else text
 
 
 def _has_styles(stream: TextIO) -> bool:
@@ -188,24 +184,12 @@ def _has_styles(stream: TextIO) -> bool:
 
 def escape_controls(text: str) -> str:
     r"""Return the text with everything that acts on a terminal written as an escape, such as \x1b."""
-
-    def escape(match: re.Match[str]) -> str:
-        code = ord(match[0])
-        if code < 0x100:
-            return f"\\x{code:02x}"
-        return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-    return _ACTIVE.sub(escape, text)
+    return _ACTIVE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def escape_in_json(text: str) -> str:
     """Return JSON text with the same characters as JSON escapes: its value does not change."""
-
-    def escape(match: re.Match[str]) -> str:
-        units = match[0].encode("utf-16-be", "surrogatepass")
-        return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
-
-    return _ACTIVE.sub(escape, text)
+    return _ACTIVE.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 def wrap(text: str, *, indent: str = "") -> str:
@@ -234,9 +218,8 @@ class Progress:
     The time left follows from recent steps: work of an earlier run does not count.
     """
 
-    def __init__(self, label: str, total: int = 1, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, label: str, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.label = label
-        self.total = total
         self._clock = clock
         self._drawn_at = float("-inf")
 
@@ -247,20 +230,16 @@ class Progress:
         self.close()
 
     def update(self, done: int, total: int) -> None:
-        """Draw the state of work whose size may have changed."""
-        self.total = max(1, total)
-        self.show(done)
-
-    def show(self, done: int) -> None:
         """Draw the state; cheap to call often."""
         if not sys.stderr.isatty():
             return
         now = self._clock()
-        if now - self._drawn_at < 0.1 and done < self.total:
+        if now - self._drawn_at < 0.1 and done < total:
             return
         self._drawn_at = now
         display, task = self._display
-        display.update(task, completed=done, total=self.total, description=escape_controls(self.label), refresh=True)
+        label = escape_controls(self.label)
+        display.update(task, completed=done, total=max(1, total), description=label, refresh=True)
 
     def close(self) -> None:
         """Remove the bar."""
@@ -283,7 +262,7 @@ class Progress:
             get_time=lambda: self._drawn_at,
         )
         display.start()
-        return display, display.add_task(self.label, total=self.total)
+        return display, display.add_task(self.label)
 
 
 def _cell(value: object) -> str:

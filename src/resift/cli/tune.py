@@ -4,81 +4,53 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from resift.cli.arguments import JSON, Command, Option, positive_int
+from resift.cli.arguments import JSON, Option, positive_int
 from resift.cli.rerank import refuse_index
-from resift.cli.terminal import Progress, bar, print_json, print_table, print_text, style, width, wrap
+from resift.cli.terminal import Progress, bar, print_json, print_table, print_text, style, wrap
 from resift.errors import DataFormatError, InputError, shell_path
 from resift.types import JsonObject
 
 if TYPE_CHECKING:
-    from resift.evaluation.click_log import ClickLabels, ClickLogFit
+    from resift.evaluation.click_log import ClickLogFit
     from resift.evaluation.readers import Collection
     from resift.evaluation.recording import Header, Recording, Setting
     from resift.evaluation.runner import Difference
     from resift.evaluation.tuning import ClickFit, TuningResult
+    from resift.ranking.boosts import Boost, Recency
 
-RECORD = Command(
-    """\
-Records the list of every store and all reranker scores per query, without texts. `resift tune` then tries
-other fusions, weights, depths and blends without running a model. A recording that was stopped continues.
+RECORD = [
+    Option("data DATA", "a BEIR folder"),
+    Option("--pipeline NAME|FILE", "the pipeline to record", default="default"),
+    Option("-o --out FILE", "the recording", required=True),
+    Option("--split SPLIT...", "qrels/<split>.tsv; may be repeated (default: test)"),
+    Option("--depth DEPTH", "rerank depth", positive_int, 20),
+    Option("--cache DIR", "folder for indexes"),
+    JSON._replace(help="write the report as JSON"),
+]
 
-examples:
-  resift record data/scifact --pipeline default -o scifact.jsonl
-  resift record data/scifact --pipeline mine.yaml --split train --split test -o run.jsonl
-""",
-    [
-        Option("data DATA", "a BEIR folder"),
-        Option("--pipeline NAME|FILE", "the pipeline to record", default="default"),
-        Option("-o --out FILE", "the recording", required=True),
-        Option("--split SPLIT...", "qrels/<split>.tsv; may be repeated (default: test)"),
-        Option("--depth DEPTH", "rerank depth", positive_int, 20),
-        Option("--cache DIR", "folder for indexes"),
-        JSON._replace(help="write the report as JSON"),
-    ],
-)
-
-TUNE = Command(
-    """\
-Searches on the training queries and reports on held-out ones, next to the default setting. A recording of one
-split is divided by a digest of the query ids; a recording of several splits needs --train and --test.
-
-With --clicks, FILE is a pipeline or an index, and ratings of users are enough: lines like
-{"question": "rotate keys", "id": "keys.md#3", "good": true}. Only the weights of vector search and reranker
-are fitted, close to the default. The default stays if there are too few ratings or they disagree.
-
-With --click-log, impressions and clicks are enough: lines like
-{"query": "rotate keys", "results": ["keys.md#3", "faq.md#1"], "clicked": ["faq.md#1"]}, or CSV with the
-columns query, id, position, clicked. Clicks are corrected for position bias, which the log itself shows.
-
-examples:
-  resift tune scifact.jsonl
-  resift tune run.jsonl --train train --test test --budget 400 --yaml best.yaml
-  resift tune docs.db --clicks thumbs.jsonl --yaml best.yaml
-  resift tune docs.db --click-log clicks.jsonl --yaml best.yaml
-""",
-    [
-        Option("recording FILE", "made by resift record; with --clicks or --click-log: a pipeline or an index"),
-        Option("--clicks JSONL", "ratings of users: question, id, good"),
-        Option("--click-log JSONL|CSV", "impressions and clicks: query, results, clicked"),
-        Option("--train SPLIT", "search on this split"),
-        Option("--test SPLIT", "report on this split"),
-        Option("--held-out FRACTION", "held-out fraction of a single split (default: 0.5)", float),
-        Option("--measure MEASURE", "what to improve", default="nDCG@10"),
-        Option(
-            "--budget N",
-            "number of settings to try (default: 200; with fewer than 100 queries only the fitted weights)",
-            int,
-        ),
-        Option("--seed N", "seed of the random search", int, 1),
-        Option("--yaml FILE", "write the better pipeline here: tuned, or the default if tuning found nothing better"),
-        JSON,
-    ],
-)
+TUNE = [
+    Option("recording FILE", "made by resift record; with --clicks or --click-log: a pipeline or an index"),
+    Option("--clicks JSONL", "ratings of users: question, id, good"),
+    Option("--click-log JSONL|CSV", "impressions and clicks: query, results, clicked"),
+    Option("--train SPLIT", "search on this split"),
+    Option("--test SPLIT", "report on this split"),
+    Option("--held-out FRACTION", "held-out fraction of a single split (default: 0.5)", float),
+    Option("--measure MEASURE", "what to improve", default="nDCG@10"),
+    Option(
+        "--budget N",
+        "number of settings to try (default: 200; with fewer than 100 queries only the fitted weights)",
+        int,
+    ),
+    Option("--seed N", "seed of the random search", int, 1),
+    Option("--yaml FILE", "write the better pipeline here: tuned, or the default if tuning found nothing better"),
+    JSON,
+]
 
 MIN_QUERIES = 30
 """Number of training queries below which a tuned setting is unreliable."""
@@ -124,7 +96,7 @@ def run_tune(args: argparse.Namespace) -> int:
         return _fit_click_log(args)
     if args.clicks is not None:
         recording = _record_clicks(args, read_clicks(args.clicks))
-        return _report_fit(args, fit_clicks(recording), recording.header)
+        return _fit_judged(args, fit_clicks(recording), recording.header)
     if args.recording.is_file():
         with args.recording.open("rb") as file:
             expected = "a recording, made by: resift record; or add --clicks or --click-log"
@@ -132,11 +104,11 @@ def run_tune(args: argparse.Namespace) -> int:
     recording = read_recording(args.recording)
     search_options = (args.train, args.test, args.held_out, args.budget)
     if len(recording.queries) < SMALL_RECORDING and search_options == (None,) * 4:
-        return _report_fit(args, fit_judged(recording, args.measure), recording.header)
+        return _fit_judged(args, fit_judged(recording, args.measure), recording.header)
     train, test = _split(recording, args)
     default = default_setting(recording.header)
     budget = 200 if args.budget is None else args.budget
-    with Progress("tuning", budget) as progress:
+    with Progress("tuning") as progress:
         tuned = tune(
             train, measure=args.measure, budget=budget, seed=args.seed, start=default, progress=progress.update
         )
@@ -203,15 +175,25 @@ def _print_report(tuned: TuningResult, row: Difference, trained_on: int, *, adop
     print_text(wrap(advice))
 
 
-def _report_fit(args: argparse.Namespace, fitted: ClickFit, header: Header) -> int:
+def _fit_judged(args: argparse.Namespace, fitted: ClickFit, header: Header) -> int:
+    lines = [f"{fitted.questions} queries, {fitted.good} good hits, {fitted.bad} bad ones"]
+    if fitted.error:
+        lines.append(f"gain on held-out queries: {fitted.gain:+.3f} ± {fitted.error:.3f}")
+    return _report_fit(args, fitted, header, lines)
+
+
+def _report_fit(
+    args: argparse.Namespace, fitted: ClickFit | ClickLogFit, header: Header, lines: list[str], **counts: int
+) -> int:
     adopt = not fitted.reason
     if args.json:
-        print_json({**asdict(fitted), "best": fitted.best.plain(), "adopt": adopt})
+        print_json({**asdict(fitted), **counts, "best": fitted.best.plain(), "adopt": adopt})
     else:
-        print_text(f"{fitted.questions} queries, {fitted.good} good hits, {fitted.bad} bad ones")
-        if fitted.error:
-            print_text(f"gain on held-out queries: {fitted.gain:+.3f} ± {fitted.error:.3f}")
-        _print_weights(fitted)
+        best = fitted.best
+        shifts = f"weight of vector search: {best.dense_shift:+g}, of the reranker: {best.reranker_shift:+g}"
+        result = f"Better on held-out queries. {shifts}" if adopt else f"The default stays: {fitted.reason}."
+        for line in (*lines, result):
+            print_text(line)
     _write_yaml(args, fitted.best, header, adopt=adopt)
     return 0
 
@@ -235,38 +217,16 @@ def _fit_click_log(args: argparse.Namespace) -> int:
     labels = label_clicks(read_click_log(args.click_log))
     recording = _record_clicks(args, labels.collection(args.click_log))
     fitted = fit_click_log(recording, labels)
-    adopt = not fitted.reason
-    if args.json:
-        counts = {"clicks": labels.clicks, "ignored_clicks": labels.ignored_clicks}
-        print_json({**asdict(fitted), **counts, "best": fitted.best.plain(), "adopt": adopt})
-    else:
-        _print_click_log(fitted, labels)
-    _write_yaml(args, fitted.best, recording.header, adopt=adopt)
-    return 0
-
-
-def _print_click_log(fitted: ClickLogFit, labels: ClickLabels) -> None:
-    print_text(f"{fitted.queries} queries, {labels.impressions} impressions, {labels.clicks} clicks")
+    lines = [f"{fitted.queries} queries, {labels.impressions} impressions, {labels.clicks} clicks"]
     if labels.ignored_clicks:
         ignored = f"{labels.ignored_clicks} clicks are ignored: they were at positions whose bias is not known."
-        print_text(wrap(ignored))
+        lines.append(wrap(ignored))
     bias = ", ".join(f"{position}: {value:.2f}" for position, value in list(labels.propensities.items())[:10])
-    print_text(wrap(f"attention by position: {bias}"))
     low, high = fitted.interval
-    print_text(
-        f"gain on {fitted.held_out} held-out queries: {fitted.gain:+.3f} ({low:+.3f} to {high:+.3f}), "
-        f"p = {fitted.p:.4f}"
-    )
-    _print_weights(fitted)
-
-
-def _print_weights(fitted: ClickFit | ClickLogFit) -> None:
-    if fitted.reason:
-        print_text(f"The default stays: {fitted.reason}.")
-        return
-    best = fitted.best
-    shifts = f"weight of vector search: {best.dense_shift:+g}, of the reranker: {best.reranker_shift:+g}"
-    print_text(f"Better on held-out queries. {shifts}")
+    gain = f"{fitted.gain:+.3f} ({low:+.3f} to {high:+.3f}), p = {fitted.p:.4f}"
+    lines += [wrap(f"attention by position: {bias}"), f"gain on {fitted.held_out} held-out queries: {gain}"]
+    counts = {"clicks": labels.clicks, "ignored_clicks": labels.ignored_clicks}
+    return _report_fit(args, fitted, recording.header, lines, **counts)
 
 
 def _write_yaml(args: argparse.Namespace, best: Setting, header: Header, *, adopt: bool) -> None:
@@ -280,79 +240,65 @@ def _write_yaml(args: argparse.Namespace, best: Setting, header: Header, *, adop
 
 def tuned_yaml(setting: Setting, header: Header) -> str:
     """Return the pipeline file of a setting."""
-    data = _stores_and_k(header) | {"fusion": {"method": setting.method}}
+    from resift.evaluation.recording import weigh_rules
+
+    fusion: JsonObject = {"method": setting.method}
     if setting.method == "rrf":
-        data["fusion"]["k_param"] = setting.k_param
+        fusion["k_param"] = setting.k_param
     if setting.method == "weighted":
-        data["fusion"]["dense_shift"] = setting.dense_shift
+        fusion["dense_shift"] = setting.dense_shift
     if setting.weights:
-        data["fusion"]["weights"] = dict(zip(header.stores, setting.weights, strict=True))
+        fusion["weights"] = dict(zip(header.stores, setting.weights, strict=True))
+    data: JsonObject = {"fusion": fusion}
     if setting.depth:
-        data["rerank"] = {"kind": header.reranker}
-        if setting.method != "weighted":  # which has an adaptive depth
-            data["rerank"]["depth"] = setting.depth
-        data["guard"] = {"blend": setting.blend is not None, "do_no_harm": setting.guard}
+        # Weighted fusion has an adaptive depth.
+        depth = {} if setting.method == "weighted" else {"depth": setting.depth}
+        data["rerank"] = {"kind": header.reranker, **depth}
+        guard: JsonObject = {"blend": setting.blend is not None, "do_no_harm": setting.guard}
         if setting.blend is not None:
-            data["guard"] |= {"method": setting.blend, "neighbors": setting.neighbors}
+            guard |= {"method": setting.blend, "neighbors": setting.neighbors}
             if setting.blend_weight is not None:
-                data["guard"]["weight"] = setting.blend_weight
+                guard["weight"] = setting.blend_weight
             if setting.reranker_shift:
-                data["guard"]["reranker_shift"] = setting.reranker_shift
+                guard["reranker_shift"] = setting.reranker_shift
         if setting.blend == "promote":
-            data["guard"]["temperature"] = setting.temperature
-    return _to_yaml("Found by resift tune.", data | _boosts(header, setting), header)
+            guard["temperature"] = setting.temperature
+        data["guard"] = guard
+    return _to_yaml("Found by resift tune.", data, header, weigh_rules(header, setting))
 
 
 def default_yaml(header: Header) -> str:
     """Return the default pipeline on the recorded stores: a file without options is the default."""
-    data = _stores_and_k(header) | ({"rerank": {"kind": header.reranker}} if header.depth else {})
-    data |= _boosts(header)
-    return _to_yaml("The default pipeline: resift tune found nothing better on held-out queries.", data, header)
+    data = {"rerank": {"kind": header.reranker}} if header.depth else {}
+    comment = "The default pipeline: resift tune found nothing better on held-out queries."
+    return _to_yaml(comment, data, header, header.rules)
 
 
-def _boosts(header: Header, setting: Setting | None = None) -> JsonObject:
-    """Return the section of recency and boosts, with the weights of a setting or of the recorded pipeline."""
-    from resift.evaluation.recording import weigh_rules
+def _to_yaml(comment: str, data: JsonObject, header: Header, rules: Iterable[Recency | Boost]) -> str:
+    """Return a pipeline file with the recorded stores and k, these sections, and recency and boosts."""
+    import yaml
+
     from resift.ranking.boosts import Recency
 
     shape: JsonObject = {}
-    for rule in weigh_rules(header, setting) if setting else header.rules:
-        data = {name: value for name, value in asdict(rule).items() if value is not None}
+    for rule in rules:
+        values = {name: value for name, value in asdict(rule).items() if value is not None}
         if isinstance(rule, Recency):
-            shape["recency"] = data
+            shape["recency"] = values
         else:
-            shape.setdefault("boosts", []).append(data)
-    return {"shape": shape} if shape else {}
-
-
-def _stores_and_k(header: Header) -> JsonObject:
+            shape.setdefault("boosts", []).append(values)
     stores = [dict(store) for store in header.configured]
-    return ({"stores": stores} if stores else {}) | {"k": header.k}
+    file = {**({"stores": stores} if stores else {}), "k": header.k, **data, **({"shape": shape} if shape else {})}
+    missing = "" if stores else " Add `stores:` with the recorded names."
+    return f"# {comment}{missing}\n{yaml.safe_dump(file, sort_keys=False)}"
 
 
-def _to_yaml(comment: str, data: JsonObject, header: Header) -> str:
-    import yaml
-
-    missing = "" if header.configured else " Add `stores:` with the recorded names."
-    return f"# {comment}{missing}\n{yaml.safe_dump(data, sort_keys=False)}"
-
-
-CALIBRATE = Command(
-    """\
-JUDGED is JSONL with one judged hit per line: {"score": 3.2, "label": 1}. A label is true or false, or a
-grade: above 0 is relevant. The table is measured on pairs that were not used to fit the calibration.
-
-examples:
-  resift calibrate judged.jsonl -o calibration.json
-  resift calibrate judged.jsonl --method isotonic
-""",
-    [
-        Option("judged JUDGED", "JSONL with score and label", Path),
-        Option("-o --output FILE", "write the calibration here"),
-        Option("--method", "how to fit", None, "platt", ("platt", "isotonic", "temperature")),
-        JSON._replace(help="write calibration and table as JSON"),
-    ],
-)
+CALIBRATE = [
+    Option("judged JUDGED", "JSONL with score and label", Path),
+    Option("-o --output FILE", "write the calibration here"),
+    Option("--method", "how to fit", None, "platt", ("platt", "isotonic", "temperature")),
+    JSON._replace(help="write calibration and table as JSON"),
+]
 
 
 def run_calibrate(args: argparse.Namespace) -> int:
@@ -361,26 +307,21 @@ def run_calibrate(args: argparse.Namespace) -> int:
     from resift.ranking.shape import Isotonic, Platt, Temperature
 
     scores, relevant = _read_judgments(args.judged)
-    methods: dict[str, type[Platt | Isotonic | Temperature]] = {
-        "platt": Platt,
-        "isotonic": Isotonic,
-        "temperature": Temperature,
-    }
-    calibrator = methods[args.method]
+    methods = {"platt": Platt, "isotonic": Isotonic, "temperature": Temperature}
+    calibrator: type[Platt | Isotonic | Temperature] = methods[args.method]
     fitted = calibrator.fit(scores, relevant)
     measured = reliability(calibrator.fit, scores, relevant)
     if args.output:
         fitted.save(args.output)
     if args.json:
         return print_json({"calibrator": fitted.to_dict(), "pairs": len(scores), **asdict(measured)})
-    size = 16 if width() >= 70 else 6
     rows = [
         (
             f"{each.low:.1f}–{each.high:.1f}",
             each.count,
             f"{each.predicted:.3f}",
             f"{each.observed:.3f}",
-            bar(each.observed, 1.0, size),
+            bar(each.observed, 1.0, 16),
         )
         for each in measured.bins
     ]

@@ -35,9 +35,9 @@ def pipeline_from_config(config: JsonMapping, **options: Unpack[PipelineOptions]
     return build(load_plain(config), **options)
 
 
-def load_yaml(path: str | Path) -> Settings:
+def load_yaml(path: str | Path, *, expand: bool = True) -> Settings:
     """Return the settings of a file; raises ConfigError with file, line and fix."""
-    return _require(*inspect_yaml(path))
+    return _require(*inspect_yaml(path, expand=expand))
 
 
 def load_plain(config: JsonMapping, *, folder: Path | None = None) -> Settings:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from resift._internal import environment
 from resift._internal.renamed_modules import FITTED
 from resift.config.yaml_nodes import YamlNode
-from resift.errors import ConfigError, InputError, ResiftError, did_you_mean
+from resift.errors import ConfigError, InputError, ResiftError, did_you_mean, shell_path
 from resift.plugins import load_plugin
 from resift.rerankers.hosted.endpoints import is_public_name
 from resift.types import JsonObject, JsonValue
@@ -56,7 +56,8 @@ class Problems:
         if not self.found:
             return
         (line, message), *others = sorted(self.found)
-        more = f" ({len(others)} more: run resift config check)" if others else ""
+        command = f"resift config check {shell_path(self.file)}" if self.file else "resift config check"
+        more = f" ({len(others)} more: run {command})" if others else ""
         error = ConfigError(message + more, file=self.file, line=line or None)
         if others:
             error.add_note("\n".join(self.lines()[1:]))

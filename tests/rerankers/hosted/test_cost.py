@@ -9,7 +9,7 @@ import pytest
 from resift.cli.main import main
 from resift.deadline import Deadline
 from resift.errors import ConfigError, CostLimitExceeded
-from resift.events import JsonlSink, ListSink, LogSink
+from resift.events import JsonlSink, ListSink
 from resift.rerankers.hosted.cost import (
     CostLimits,
     Price,
@@ -142,7 +142,7 @@ def test_a_limit_per_minute_ends_after_a_minute_and_is_shared_by_rerankers_of_on
     assert asyncio.run(call(second)).usage["cost_usd"] > 0
 
 
-def test_report_reads_json_and_log_lines(tmp_path, capsys, caplog):
+def test_report_adds_up_events(tmp_path, capsys):
     billed = ProviderBilled(
         provider="voyage", model="rerank-2.5", tokens=1000, search_units=0, cost_usd=0.05, estimated=False,
         price_checked=True,
@@ -165,14 +165,9 @@ def test_report_reads_json_and_log_lines(tmp_path, capsys, caplog):
     by_provider = {row["provider"]: row for row in data["rows"]}
     assert (by_provider["voyage"]["calls"], by_provider["voyage"]["tokens"]) == (2, 2000)
     assert by_provider["mixedbread"]["unpriced"] == 1
-    with caplog.at_level("INFO", logger="resift"):
-        LogSink()(billed)
-    lines = tmp_path / "app.log"
-    lines.write_text(f"2026-11-18 10:00:00 INFO resift {caplog.messages[-1]}\nother line\n")
-    assert main(["report", "cost", str(lines)]) == 0
+    assert main(["report", "cost", str(log)]) == 0
     out = capsys.readouterr().out
-    assert "2026-11-18" in out
-    assert "total: $0.0500" in out
+    assert "total: $0.1000" in out
 
 
 def test_report_of_a_log_without_costs_or_a_missing_file(tmp_path, capsys):
