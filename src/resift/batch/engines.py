@@ -85,8 +85,18 @@ def _collect_reports(workers: list[_Worker], queue: deque[Shard], on_rows: OnRow
             continue
         try:
             answer = worker.pipe.recv()
-        except (EOFError, OSError):
-            _remove_dead_worker(worker, workers, queue)
+        except (EOFError, OSError):  # the worker died: its shard goes first in the queue
+            workers.remove(worker)
+            worker.process.join()
+            worker.pipe.close()
+            # A negative exit code is a signal: the worker was killed and did not fail by itself.
+            if not worker.ready and (worker.process.exitcode or 0) > 0:
+                raise ResiftError(
+                    "A worker process could not start. A script that calls run_batch needs its own call under "
+                    "`if __name__ == '__main__':`, and the kind of work must be importable from a module."
+                ) from None
+            if worker.shard is not None:
+                queue.appendleft(worker.shard)
             continue
         worker.ready = True
         if isinstance(answer, int):
@@ -96,21 +106,6 @@ def _collect_reports(workers: list[_Worker], queue: deque[Shard], on_rows: OnRow
             yield answer
         elif answer is not None:
             raise ResiftError(str(answer))
-
-
-def _remove_dead_worker(worker: _Worker, workers: list[_Worker], queue: deque[Shard]) -> None:
-    """Remove a dead worker and put its shard first in the queue."""
-    workers.remove(worker)
-    worker.process.join()
-    worker.pipe.close()
-    # A negative exit code is a signal: the worker was killed and did not fail by itself.
-    if not worker.ready and (worker.process.exitcode or 0) > 0:
-        raise ResiftError(
-            "A worker process could not start. A script that calls run_batch needs its own call under "
-            "`if __name__ == '__main__':`, and the kind of work must be importable from a module."
-        )
-    if worker.shard is not None:
-        queue.appendleft(worker.shard)
 
 
 def _stop(workers: list[_Worker]) -> None:
@@ -264,13 +259,8 @@ class _ShardActor:
         self._folder = Path(folder)
 
     def __call__(self, batch: Mapping[str, Sequence[Shard]]) -> dict[str, list[ShardReport | str | None]]:
-        reports: list[ShardReport | str | None] = []
-        errors: list[ShardReport | str | None] = []
-        for shard in batch["shard"]:
-            try:
-                reports.append(run_shard(self._work, shard, self._folder))
-                errors.append("")
-            except Exception as exc:
-                reports.append(None)
-                errors.append(f"{shard.describe()}: {describe_error(exc)}")
-        return {"report": reports, "error": errors}
+        [shard] = batch["shard"]
+        try:
+            return {"report": [run_shard(self._work, shard, self._folder)], "error": [""]}
+        except Exception as exc:
+            return {"report": [None], "error": [f"{shard.describe()}: {describe_error(exc)}"]}

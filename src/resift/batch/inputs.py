@@ -110,8 +110,7 @@ def _find_in_folder(folder: Path) -> list[str]:
     for place, folders, names in os.walk(folder, onerror=refuse):
         folders[:] = [name for name in folders if not name.startswith(".")]
         paths += [Path(place, name) for name in names if not name.startswith(".")]
-    inputs = [path for path in sorted(paths) if path.suffix.lower() in PARQUET + JSONL]
-    return [str(path) for path in inputs if path.is_file()]
+    return [str(path) for path in sorted(paths) if path.suffix.lower() in PARQUET + JSONL and path.is_file()]
 
 
 def _find_remote(address: str) -> list[str]:
@@ -194,10 +193,10 @@ def _count_jsonl(source: BinaryIO, address: str, shard_rows: int) -> tuple[int, 
 
 def check_readable_by_workers(shards: Iterable[Shard]) -> None:
     """Refuse inputs that only this process can read, before workers are started."""
-    for address in {shard.file.address for shard in shards}:
-        if address.startswith("memory://"):
+    for shard in shards:
+        if shard.file.address.startswith("memory://"):
             message = "is in the memory of this process, where workers cannot read it; write it to a file"
-            raise DataFormatError(message, file=address)
+            raise DataFormatError(message, file=shard.file.address)
 
 
 def open_input(address: str) -> BinaryIO:
@@ -266,9 +265,6 @@ def add_row_numbers(batch: RecordBatch, first: int) -> RecordBatch:
     names = [name for name in batch.schema.names if name != ROW]
     columns = [rows, *(batch.column(name) for name in names)]
     return pa.RecordBatch.from_arrays(columns, [ROW, *names])
-
-
-numbered = add_row_numbers  # the name in 0.2
 
 
 class _ParquetReader:
@@ -340,6 +336,7 @@ _open_readers: dict[tuple[str, str, int], _ParquetReader] = {}
 
 
 def _read_parquet(shard: Shard, batch_rows: int) -> Iterator[ReadRows]:
+    pa = require("pyarrow", extra="batch")
     # The digest is part of the key: a file of the same name with other rows is another file.
     key = (shard.file.address, shard.file.digest, batch_rows)
     reader = _open_readers.pop(key, None)
@@ -349,7 +346,16 @@ def _read_parquet(shard: Shard, batch_rows: int) -> Iterator[ReadRows]:
         reader = _ParquetReader(shard.file.address, batch_rows)
     try:
         for group, first, end in reader.groups(shard.start, shard.stop):
-            yield from _read_group(reader, shard, group, first, end)
+            start, stop = max(shard.start, first), min(shard.stop, end)
+            try:
+                reader.open_group(group, first, start)
+                for batch in reader.rows(start, stop):
+                    for part in _split_large(batch):
+                        yield part, []
+            except (OSError, pa.ArrowException):
+                reader.abandon_group()
+            if reader.next_row < stop:
+                yield None, [FailedRow(row, None, _DAMAGED) for row in range(max(start, reader.next_row), stop)]
     except BaseException:  # also GeneratorExit
         reader.close()
         raise
@@ -357,21 +363,6 @@ def _read_parquet(shard: Shard, batch_rows: int) -> Iterator[ReadRows]:
         _open_readers[key] = reader
     else:
         reader.close()
-
-
-def _read_group(reader: _ParquetReader, shard: Shard, group: int, first: int, end: int) -> Iterator[ReadRows]:
-    """Yield the shard's rows of one row group, which has the rows from `first` to `end`."""
-    pa = require("pyarrow", extra="batch")
-    start, stop = max(shard.start, first), min(shard.stop, end)
-    try:
-        reader.open_group(group, first, start)
-        for batch in reader.rows(start, stop):
-            for part in _split_large(batch):
-                yield part, []
-    except (OSError, pa.ArrowException):
-        reader.abandon_group()
-    if reader.next_row < stop:
-        yield None, [FailedRow(row, None, _DAMAGED) for row in range(max(start, reader.next_row), stop)]
 
 
 def _split_large(batch: RecordBatch) -> Iterator[RecordBatch]:
@@ -400,8 +391,7 @@ def _read_jsonl(source: BinaryIO, shard: Shard, batch_rows: int) -> Iterator[Rea
             if isinstance(row, dict):
                 rows.append({**row, ROW: number})
             else:
-                reason = f"{describe_type(row)}; write one JSON object per line"
-                failed.append(FailedRow(number, None, reason))
+                failed.append(FailedRow(number, None, f"{describe_type(row)}; write one JSON object per line"))
         size += len(line)
         if len(rows) + len(failed) == batch_rows or size > BATCH_BYTES:
             yield from _to_batches(rows, failed)

@@ -12,10 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol, runtime_checkable
 
 from resift._internal.files import atomic_file
-from resift.batch.inputs import BATCH_ROWS, ROW, FailedRow, OutputRow, Shard, describe_type, read_shard
-from resift.errors import InputError, ResiftError, require
-from resift.external.records import RecordText, no_text, read_text
-from resift.types import Ranking
+from resift.batch.inputs import BATCH_ROWS, ROW, FailedRow, OutputRow, Shard, read_shard
+from resift.errors import ResiftError, require
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -85,14 +83,6 @@ def to_batch(rows: Sequence[Row], columns: Mapping[str, str]) -> RecordBatch:
     return pa.RecordBatch.from_pylist([dict(row) for row in rows], schema=schema)
 
 
-STATUS_COLUMNS = {"tier": "text", "degraded": "boolean", "reason": "text"}
-
-
-def ranking_status(ranking: Ranking) -> OutputRow:
-    """Return the values of the status columns."""
-    return {"tier": ranking.tier, "degraded": ranking.degraded, "reason": ranking.reason}
-
-
 def describe_error(exc: BaseException) -> str:
     """Return the reason of a failure. Other libraries' messages may quote a row, so only their type."""
     if isinstance(exc, OSError) and exc.strerror:
@@ -103,24 +93,6 @@ def describe_error(exc: BaseException) -> str:
 def text_or_none(value: object) -> str | None:
     """Return a value as text, or None."""
     return None if value is None else str(value)
-
-
-def require_text(row: Row, keys: Sequence[str] | None) -> RecordText:
-    """Return the text of a row; raise InputError with the fields of a row without text."""
-    text = read_text(row, keys)
-    if not text.text.strip():
-        fields = {key: value for key, value in row.items() if key != "row" and value is not None}
-        raise InputError(f"no text: {no_text([fields], keys, '--text-key')}")
-    return text
-
-
-def require_query(row: Row, column: str) -> str:
-    """Return the query of a row, or raise InputError."""
-    query = row.get(column)
-    if not isinstance(query, str) or not query.strip():
-        what = "empty" if isinstance(query, str) else describe_type(query)
-        raise InputError(f"{column} is {what}; a query is needed.")
-    return query
 
 
 OnRows = Callable[[str, int], None]

@@ -10,29 +10,18 @@ from typing import TYPE_CHECKING
 
 from resift._internal.sync import run_sync
 from resift.batch.inputs import OutputRow, describe_type
-from resift.batch.shards import (
-    ERROR,
-    STATUS_COLUMNS,
-    Row,
-    StopJobError,
-    map_rows,
-    ranking_status,
-    require_query,
-    require_text,
-    text_or_none,
-    to_batch,
-)
+from resift.batch.shards import ERROR, Row, StopJobError, map_rows, text_or_none, to_batch
 from resift.errors import InputError, ResiftError
 from resift.evaluation.evaluated_systems import System, find_system
 from resift.evaluation.runner import cache_key, code_digest
-from resift.external.records import ID_KEYS, JOIN, check_text_keys, read_metadata, read_text
+from resift.external.records import ID_KEYS, JOIN, RecordText, check_text_keys, no_text, read_metadata, read_text
 from resift.ingest.chunking import ChunkSize, chunks
 from resift.models.embedder import DEFAULT_EMBEDDER, Embedder, EmbedKind
 from resift.pipeline.pipeline import Pipeline
 from resift.protocols import CanReopenVectors
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.reranking import rerank
-from resift.types import to_json
+from resift.types import Ranking, to_json
 
 if TYPE_CHECKING:
     from numpy import float32
@@ -42,6 +31,31 @@ if TYPE_CHECKING:
     from resift.models.registry import Kind
 
 TextKeys = Sequence[str] | str | None
+
+STATUS_COLUMNS = {"tier": "text", "degraded": "boolean", "reason": "text"}
+
+
+def ranking_status(ranking: Ranking) -> OutputRow:
+    """Return the values of the status columns."""
+    return {"tier": ranking.tier, "degraded": ranking.degraded, "reason": ranking.reason}
+
+
+def require_text(row: Row, keys: Sequence[str] | None) -> RecordText:
+    """Return the text of a row; raise InputError with the fields of a row without text."""
+    text = read_text(row, keys)
+    if not text.text.strip():
+        fields = {key: value for key, value in row.items() if key != "row" and value is not None}
+        raise InputError(f"no text: {no_text([fields], keys, '--text-key')}")
+    return text
+
+
+def require_query(row: Row, column: str) -> str:
+    """Return the query of a row, or raise InputError."""
+    query = row.get(column)
+    if not isinstance(query, str) or not query.strip():
+        what = "empty" if isinstance(query, str) else describe_type(query)
+        raise InputError(f"{column} is {what}; a query is needed.")
+    return query
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
