@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from resift._internal.sync import run_sync
+from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent
+from resift.agent.multi_doc import Writer
+from resift.agent.pack import Pack
+from resift.agent.pack_build import build_pack, sample_pack
+from resift.agent.writers import ChatWriter
 from resift.cli.arguments import DEADLINE, JSON, Option, positive_int
 from resift.cli.terminal import Progress, print_error, print_json, print_table, print_text, style, width, wrap
 from resift.errors import ConfigError, shell_path
+from resift.index import Index
+from resift.models.embedder import DEFAULT_EMBEDDER, Embedder
+from resift.rerankers.hosted import ChatClient
+from resift.stores.filters import parse_shell_filter
 from resift.text.snippets import clip_words
 from resift.types import JsonObject
 from resift.validation import check_query
-
-if TYPE_CHECKING:
-    from resift.agent.multi_doc import Writer
 
 DEFAULT_HOPS = 1
 
@@ -66,9 +72,6 @@ def run_ask(args: argparse.Namespace) -> int:
 
 
 def _ask_index(args: argparse.Namespace, question: str) -> JsonObject:
-    from resift.index import Index
-    from resift.stores.filters import parse_shell_filter
-
     if args.hops != DEFAULT_HOPS:
         raise ConfigError("--hops goes with --pack: an index has no links to follow.")
     with Index(args.store, rerank=args.cross_encoder, read_only=True) as index:
@@ -83,10 +86,6 @@ def _ask_index(args: argparse.Namespace, question: str) -> JsonObject:
 
 
 def _ask_pack(args: argparse.Namespace, question: str) -> JsonObject:
-    from resift._internal.sync import run_sync
-    from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent
-    from resift.agent.pack_build import sample_pack
-
     pack: Path | None = args.pack
     if pack is not None and pack.is_file():
         with pack.open("rb") as file:
@@ -109,9 +108,6 @@ def _create_writer(args: argparse.Namespace) -> Writer | None:
         return None
     if args.model is None:
         raise ConfigError("--endpoint needs --model: name a model that the endpoint serves.")
-    from resift.agent.writers import ChatWriter
-    from resift.rerankers.hosted import ChatClient
-
     client = ChatClient(args.endpoint, args.model, api_key_env=args.api_key_env, allow_loopback=args.allow_loopback)
     return ChatWriter(client)
 
@@ -147,10 +143,6 @@ def run_graph(args: argparse.Namespace) -> int:
     """Build or describe a pack; exit code 1 if some files could not be read."""
     if args.action == "info":
         return _print_pack(args)
-    from resift._internal.sync import run_sync
-    from resift.agent.pack_build import build_pack
-    from resift.models.embedder import DEFAULT_EMBEDDER, Embedder
-
     embedder = Embedder(args.embedder or DEFAULT_EMBEDDER)
     with Progress("embedding sections") as progress:
         report = run_sync(build_pack(args.source, args.output, embedder=embedder, progress=progress.update))
@@ -174,8 +166,6 @@ def run_graph(args: argparse.Namespace) -> int:
 
 
 def _print_pack(args: argparse.Namespace) -> int:
-    from resift.agent.pack import Pack
-
     pack = Pack.open(args.pack)
     try:
         info = pack.info()

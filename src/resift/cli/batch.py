@@ -9,16 +9,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from resift import batch
+from resift.batch.engines import RayEngine
+from resift.batch.job import BatchEngine, BatchProgress, BatchReport, EngineName, load_shards
+from resift.batch.job import run_batch as run_job
+from resift.batch.shards import BatchWork
 from resift.cli.arguments import JSON, TEXT_KEYS, Option, non_negative_int, positive_int, price
 from resift.cli.terminal import Progress, count, print_error, print_json, print_table, print_text, wrap
 from resift.errors import InputError, shell_path
 from resift.types import JsonObject, JsonValue
-
-if TYPE_CHECKING:
-    from resift.batch.job import BatchEngine, BatchProgress, BatchReport, EngineName
-    from resift.batch.shards import BatchWork
 
 BATCH = [
     Option("kind", "what to do with each row", choices=("rerank", "embed", "index", "eval")),
@@ -41,9 +41,6 @@ BATCH = [
 
 def run_batch(args: argparse.Namespace) -> int:
     """Run the job; exit code 1 if some rows failed."""
-    from resift.batch.job import load_shards
-    from resift.batch.job import run_batch as run_job
-
     work = _create_work(args)
     with show_progress("rows") as on_progress:
         report = run_job(
@@ -89,14 +86,10 @@ def _choose_engine(args: argparse.Namespace) -> EngineName | BatchEngine:
         return name
     if args.engine != "ray":
         raise InputError("--address goes with: --engine ray")
-    from resift.batch.engines import RayEngine
-
     return RayEngine(args.workers, address=args.address)
 
 
 def _create_work(args: argparse.Namespace) -> BatchWork:
-    from resift import batch
-
     if args.text_key and args.kind == "eval":
         raise InputError("--text-key goes with: resift batch rerank, embed or index")
     if args.store is not None and args.kind != "index":

@@ -12,15 +12,22 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from resift.cli.arguments import JSON, Option
 from resift.cli.terminal import count, print_json, print_note, print_table, print_text, style
-from resift.errors import ConfigError, InputError, shell_path
+from resift.config import inspect_yaml, load_yaml
+from resift.config.build import unset_key_variables
+from resift.config.sections import default_file, reference_page
+from resift.config.settings import Settings
+from resift.errors import ConfigError, InputError, require, shell_path
+from resift.pipeline.defaults import FETCH
+from resift.pipeline.fan_out import OverFetch
+from resift.plugins import load_store
+from resift.ranking.fusion.weighted import NAME as WEIGHTED
+from resift.stores.sqlite.database import APPLICATION_ID
+from resift.stores.tables.embedded import list_sqlite_tables
 from resift.types import JsonMapping, JsonObject
-
-if TYPE_CHECKING:
-    from resift.config.settings import Settings
 
 _FILE = Option("file FILE", "the pipeline file (YAML)")
 
@@ -45,15 +52,11 @@ def run_config(args: argparse.Namespace) -> int:
     if args.action == "show":
         import yaml
 
-        from resift.config import load_yaml
-
         data = load_yaml(args.file, expand=False).plain()
         if args.json:
             return print_json(data)
         text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
     elif args.action == "init":
-        from resift.config.sections import default_file
-
         text = default_file(_relative(args.store, args.output or Path("pipeline.yaml")))
         if args.output is not None:
             _refuse_existing(args.output, "Choose another file for -o.")
@@ -62,16 +65,12 @@ def run_config(args: argparse.Namespace) -> int:
             print_text(f"Wrote {args.output}. Next: resift config check {shell_path(args.output)}")
             return 0
     else:
-        from resift.config.sections import reference_page
-
         text = reference_page(packages=None)
     sys.stdout.write(text)
     return 0
 
 
 def _check(args: argparse.Namespace) -> int:
-    from resift.config import inspect_yaml
-
     try:
         settings, problems = inspect_yaml(args.file)
         mistakes = problems.lines()
@@ -96,11 +95,6 @@ def _check(args: argparse.Namespace) -> int:
 
 def _summarize(settings: Settings) -> list[tuple[str, str]]:
     """Return (part, setting) rows."""
-    from resift.config.build import unset_key_variables
-    from resift.pipeline.defaults import FETCH
-    from resift.pipeline.fan_out import OverFetch
-    from resift.ranking.fusion.weighted import NAME as WEIGHTED
-
     rows: list[tuple[str, str]] = []
     for store in settings["stores"]:
         place = next((str(store[key]) for key in ("path", "url") if store.get(key)), "")
@@ -157,8 +151,6 @@ class Source:
 
 def run_init(args: argparse.Namespace) -> int:
     """Write the file and print the next command."""
-    from resift.config.sections import default_file
-
     if not args.force:
         _refuse_existing(args.output, "Replace it with --force, or choose another -o.")
 
@@ -232,8 +224,6 @@ def find_source(where: str) -> Source:
     with path.open("rb") as file:
         head = file.read(72)
     if head[8:12] == b"DUCK":
-        from resift.errors import require
-
         with contextlib.closing(require("duckdb", extra="duckdb").connect(str(path), read_only=True)) as connection:
             rows = connection.execute("SELECT table_name FROM information_schema.tables ORDER BY 1").fetchall()
         return Source(
@@ -244,9 +234,6 @@ def find_source(where: str) -> Source:
             f"{where} is not a database of SQLite or DuckDB. To search documents, pass their folder, or run: "
             f"resift index {shell_path(path)}"
         )
-    from resift.stores.sqlite.database import APPLICATION_ID
-    from resift.stores.tables.embedded import list_sqlite_tables
-
     if int.from_bytes(head[68:72], "big") == APPLICATION_ID:
         return Source("sqlite", "an index of Resift", {"path": str(path)})
     try:
@@ -279,8 +266,6 @@ def _choose_table(source: Source, ask: Callable[[str], str]) -> str:
 
 
 def _open(source: Source, table: str, text: str | None, id: str | None) -> Any:
-    from resift.plugins import load_store
-
     options = {**source.arguments, source.table_key: table}
     if text:
         options["fields"] = [name.strip() for name in text.split(",") if name.strip()]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from resift import demo
+from resift._internal.sync import run_sync
 from resift.cli.arguments import JSON, Option
 from resift.cli.terminal import (
     Progress,
@@ -17,11 +19,10 @@ from resift.cli.terminal import (
     width,
     wrap,
 )
-from resift.demo import EXAMPLE_QUESTION
 from resift.text.snippets import clip
 
 DEMO = [
-    Option("--question TEXT", "question to show", default=EXAMPLE_QUESTION),
+    Option("--question TEXT", "question to show", default=demo.EXAMPLE_QUESTION),
     Option("--page FILE", "also write the rank flow as a .html or .svg file"),
     JSON._replace(help="write the numbers and the ranking as JSON"),
 ]
@@ -29,9 +30,6 @@ DEMO = [
 
 def run_demo(args: argparse.Namespace) -> int:
     """Run the demo; exit code 0 even if models are missing, which the output mentions."""
-    from resift import demo
-    from resift._internal.sync import run_sync
-
     with Progress("") as progress:
 
         def show_progress(label: str, done: int, total: int) -> None:

@@ -13,9 +13,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from resift import __version__
+from resift._internal.sync import run_sync
 from resift.cli.arguments import JSON, Option
 from resift.cli.terminal import count, print_json, print_text, style, width, wrap
-from resift.errors import InputError, did_you_mean, install_command, shell_path
+from resift.errors import (
+    ConfigError,
+    InputError,
+    MissingExtraError,
+    ModelError,
+    did_you_mean,
+    install_command,
+    shell_path,
+)
+from resift.models.engine import usable_cores
+from resift.models.locate import resolve
+from resift.models.pinning import probe_model
+from resift.models.registry import builtin_ids, find_spec, locked_ids
+from resift.native.library import native_kernel
+from resift.reranking import rerank
+from resift.stores.sqlite import SQLiteStore
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -46,8 +62,6 @@ class Finding:
 
 def run_doctor(args: argparse.Namespace) -> int:
     """Run all checks and show the findings."""
-    from resift._internal.sync import run_sync
-
     findings = _check_all(args.extras, probe=args.models) if args.store is None else run_sync(check_store(args.store))
     broken = [each for each in findings if each.state == "broken" or (each.name in args.extras and each.state != "ok")]
     fixes = [finding.fix for finding in broken if finding.fix]
@@ -69,8 +83,6 @@ def run_doctor(args: argparse.Namespace) -> int:
 
 
 def _check_all(required: list[str], *, probe: bool = False) -> list[Finding]:
-    from resift.models.registry import locked_ids
-
     try:
         extras = read_extras()
     except metadata.PackageNotFoundError:
@@ -127,16 +139,10 @@ def check_extra(extra: str, requirements: list[Requirement]) -> Finding:
 
 def check_models() -> list[Finding]:
     """Check the files of every built-in model against their pinned digests, without downloads."""
-    from resift.models.registry import builtin_ids
-
     return [_check_model(name, "built in") for name in sorted(builtin_ids())]
 
 
 def _check_model(name: str, pinned: str) -> Finding:
-    from resift.errors import ModelError
-    from resift.models.locate import resolve
-    from resift.models.registry import find_spec
-
     spec = find_spec(name)
     try:
         files = resolve(name, download=False)
@@ -152,10 +158,6 @@ def _check_model(name: str, pinned: str) -> Finding:
 
 def probe_finding(finding: Finding) -> Finding:
     """Check the scores of a model whose files are in order; late-interaction models have no probe."""
-    from resift.errors import MissingExtraError, ModelError
-    from resift.models.locate import resolve
-    from resift.models.pinning import probe_model
-
     if finding.state != "ok" or finding.message.startswith("late-interaction"):
         return finding
     try:
@@ -180,10 +182,6 @@ def check_keyword_search() -> Finding:
 
 def check_engine() -> Finding:
     """Check which engine computes the models, and why."""
-    from resift.errors import ConfigError
-    from resift.models.engine import usable_cores
-    from resift.native.library import native_kernel
-
     try:
         kernel = native_kernel()
     except ConfigError as exc:
@@ -196,8 +194,6 @@ def check_engine() -> Finding:
 
 def check_reranking() -> Finding:
     """Rerank two sentences and check which one wins."""
-    from resift.reranking import rerank
-
     started = time.perf_counter()
     texts = ["Lyon is famous for its cheese.", "Paris is where the French government sits."]
     ranking = rerank("what is the capital of France?", texts)
@@ -212,8 +208,6 @@ def check_reranking() -> Finding:
 
 async def check_store(path: Path) -> list[Finding]:
     """Check an index file: its contents, its integrity and the recall of its approximate search."""
-    from resift.stores.sqlite import SQLiteStore
-
     store = SQLiteStore(path, read_only=True)
     try:
         facts = store.metadata()

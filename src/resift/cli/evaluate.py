@@ -13,18 +13,19 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from resift._internal.files import atomic_write, cache_folder
 from resift.cli.arguments import JSON, Option
 from resift.cli.fuse import list_names
 from resift.cli.terminal import Progress, print_json, print_note, print_table, print_text, style, width, wrap
 from resift.errors import DataFormatError, InputError
+from resift.evaluation.evaluated_systems import System, find_systems
+from resift.evaluation.html_report import report
+from resift.evaluation.measures import DEFAULT_MEASURES, Judge, format_p, measure_name
+from resift.evaluation.readers import Collection, read_collection, read_qrels, read_run
+from resift.evaluation.runner import MovedQuery, Outcome, differences, evaluate, index_for, moved_queries
+from resift.text.snippets import clip_words
 from resift.types import JsonObject
-
-if TYPE_CHECKING:
-    from resift.evaluation.evaluated_systems import System
-    from resift.evaluation.readers import Collection
-    from resift.evaluation.runner import MovedQuery, Outcome
 
 _DATA_OPTIONS = (
     Option("--split SPLIT", "which qrels/<split>.tsv", default="test"),
@@ -130,9 +131,6 @@ def _outcome_data(outcome: Outcome, args: argparse.Namespace) -> JsonObject:
 
 def run_compare(args: argparse.Namespace) -> int:
     """Compare and show the differences."""
-    from resift.evaluation.measures import format_p
-    from resift.evaluation.runner import differences, moved_queries
-
     pipelines: list[str] = []
     if args.qrels is None:
         args.data, pipelines = args.data[:1], args.data[1:]
@@ -180,8 +178,6 @@ def run_compare(args: argparse.Namespace) -> int:
 
 
 def _print_changes(changes: list[MovedQuery], texts: dict[str, str]) -> None:
-    from resift.text.snippets import clip_words
-
     if not changes:
         print_text("No changes.")
     for change in changes:
@@ -197,9 +193,6 @@ def _print_changes(changes: list[MovedQuery], texts: dict[str, str]) -> None:
 
 def _measure(args: argparse.Namespace, pipelines: list[str]) -> Measurements:
     """Measure pipelines on a folder, or run files against judgments."""
-    from resift.evaluation.measures import Judge
-    from resift.evaluation.runner import evaluate
-
     if args.qrels is not None:
         if pipelines:
             raise InputError("--qrels measures run files; pipelines need a BEIR folder. Leave one of them out.")
@@ -232,11 +225,6 @@ def open_collection(
     args: argparse.Namespace, pipelines: list[str]
 ) -> tuple[Collection, list[System], Path | None, Path]:
     """Return the collection, the pipelines, their index and the cache folder."""
-    from resift._internal.files import cache_folder
-    from resift.evaluation.evaluated_systems import find_systems
-    from resift.evaluation.readers import read_collection
-    from resift.evaluation.runner import index_for
-
     systems = find_systems(pipelines)
     collection = read_collection(Path(args.data[0]), split=args.split)
     cache = args.cache or cache_folder("evaluation")
@@ -247,10 +235,6 @@ def open_collection(
 
 
 def _measure_run_files(args: argparse.Namespace) -> Measurements:
-    from resift.evaluation.measures import Judge
-    from resift.evaluation.readers import read_qrels, read_run
-    from resift.evaluation.runner import Outcome
-
     if not args.data:
         raise InputError("Name at least one run file to measure against --qrels.")
     qrels, _ = read_qrels(args.qrels)
@@ -273,16 +257,11 @@ def _measure_run_files(args: argparse.Namespace) -> Measurements:
 
 
 def _measure_names(args: argparse.Namespace) -> Sequence[str]:
-    from resift.evaluation.measures import DEFAULT_MEASURES, measure_name
-
     names = (args.measures or "").split(",")
     return [measure_name(name) for name in names if name.strip()] or DEFAULT_MEASURES
 
 
 def _write_report(args: argparse.Namespace, measured: Measurements) -> None:
-    from resift._internal.files import atomic_write
-    from resift.evaluation.html_report import report
-
     installed = {dist.name for dist in metadata.distributions()}
     packages = [name for name in ("resift", "numpy", "tokenizers", "ir-measures") if name in installed]
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in packages)

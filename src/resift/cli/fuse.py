@@ -5,19 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from resift.cli.arguments import JSON, Option, Suggestions, positive_int
+from resift.cli.rerank import read_response
 from resift.cli.terminal import bar, in_pipe, print_json, print_table, print_text, print_tsv
 from resift.errors import DataFormatError, InputError
+from resift.evaluation.readers import Retrieved, numbered_lines, run_lines, sort_like_trec
+from resift.external.candidates import has_id, read_hits
 from resift.plugins import FUSION, available_fusions, load_plugin
+from resift.ranking.fusion import compare, fuse
+from resift.ranking.fusion.methods import fusion_method, method_options
 from resift.text.snippets import clip, short_id
-from resift.types import JsonObject, JsonValue
+from resift.types import JsonObject, JsonValue, Ranking, StageKind
 from resift.validation import declared_options, options_class
-
-if TYPE_CHECKING:
-    from resift.evaluation.readers import Retrieved
-    from resift.types import Ranking
 
 FUSE = [
     Option("files FILE...", "a ranked list: JSONL, or a TREC run file"),
@@ -43,8 +43,6 @@ FUSE = [
 
 def run_fuse(args: argparse.Namespace) -> int:
     """Read the files, fuse per query, write the result."""
-    from resift.ranking.fusion import fuse
-
     files = [read_ranked_file(file) for file in args.files]
     names = list_names([file.stem for file in args.files])
     options = _fusion_options(args)
@@ -72,9 +70,6 @@ def list_names(stems: list[str]) -> list[str]:
 
 def read_ranked_file(path: Path) -> dict[str, list[JsonValue]]:
     """Return the candidates of each query, best first; a JSONL file has one query without a name."""
-    from resift.cli.rerank import read_response
-    from resift.evaluation.readers import numbered_lines, run_lines, sort_like_trec
-
     lines = numbered_lines(path, expected="JSONL or a TREC run")
     results = read_response(path.read_text("utf-8-sig"), str(path)) if lines[0][1].lstrip()[0] == "{" else None
     if results is not None:
@@ -90,8 +85,6 @@ def read_ranked_file(path: Path) -> dict[str, list[JsonValue]]:
 
 
 def _parse_candidate(path: Path, number: int, line: str) -> JsonValue:
-    from resift.external.candidates import has_id
-
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
@@ -105,8 +98,6 @@ def _parse_candidate(path: Path, number: int, line: str) -> JsonValue:
 
 
 def _fusion_options(args: argparse.Namespace) -> JsonObject:
-    from resift.ranking.fusion.methods import fusion_method, method_options
-
     options: JsonObject = {}
     if args.weights is not None:
         try:
@@ -159,8 +150,6 @@ def _print_trec(query: str, ranking: Ranking, method: str) -> None:
 
 
 def _ranks_in_lists(ranking: Ranking, id: str) -> str:
-    from resift.types import StageKind
-
     steps = [step for step in ranking.path(id) if step.kind is StageKind.RETRIEVE]
     return " ".join(f"{step.source}:{step.rank}" for step in steps)
 
@@ -168,9 +157,6 @@ def _ranks_in_lists(ranking: Ranking, id: str) -> str:
 def _print_comparison(
     query: str, lists: dict[str, list[JsonValue]], options: JsonObject, *, k: int, as_json: bool
 ) -> None:
-    from resift.external.candidates import read_hits
-    from resift.ranking.fusion import compare
-
     for name in options.keys() - {"weights"}:
         flag = f"--{name.replace('_', '-')}"
         raise InputError(f"--compare uses the options of each engine: leave {flag} out.")

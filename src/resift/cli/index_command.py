@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
+from resift._internal.sync import run_sync
 from resift.cli.arguments import JSON, STORE_FILE, TEXT_KEYS, Option
 from resift.cli.terminal import (
     Progress,
@@ -20,12 +21,14 @@ from resift.cli.terminal import (
     wrap,
 )
 from resift.errors import InputError, shell_path
-
-if TYPE_CHECKING:
-    from resift.ingest.indexing import IndexReport
-    from resift.ingest.walking import FileFilter
-    from resift.stores.sqlite import SQLiteStore
-
+from resift.external.records import text_from
+from resift.ingest.chunking import ChunkSize
+from resift.ingest.indexing import IndexReport, Outcome, index_paths, open_index
+from resift.ingest.walking import FileFilter, check_paths, watch
+from resift.models.registry import check_kind
+from resift.pipeline.pipeline import Pipeline
+from resift.protocols import CanOptimize
+from resift.stores.sqlite import SQLiteStore
 
 INDEX = [
     Option("paths [PATH...]", "files and folders to index"),
@@ -58,12 +61,6 @@ STORE = {
 
 def run_index(args: argparse.Namespace) -> int:
     """Index the paths; exit code 1 if some files could not be read, or if no text was found."""
-    from resift._internal.sync import run_sync
-    from resift.ingest.indexing import open_index
-    from resift.ingest.walking import check_paths
-    from resift.models.registry import check_kind
-    from resift.stores.sqlite import SQLiteStore
-
     if args.upgrade:
         old = SQLiteStore(args.store)
         try:
@@ -98,8 +95,6 @@ async def _index_once(store: SQLiteStore, args: argparse.Namespace, *, is_new: b
 
 
 async def _watch(store: SQLiteStore, args: argparse.Namespace) -> int:
-    from resift.ingest.walking import watch
-
     code = 0
     try:
         async for _ in watch(args.paths, _file_filter(args), index=args.store):
@@ -113,9 +108,6 @@ async def _watch(store: SQLiteStore, args: argparse.Namespace) -> int:
 
 async def _index(store: SQLiteStore, args: argparse.Namespace) -> int:
     """Index all paths once, print the report and return the exit code."""
-    from resift.ingest.chunking import ChunkSize
-    from resift.ingest.indexing import index_paths
-
     started, passages = time.monotonic(), 0
 
     def show_progress(done: int, total: int) -> None:
@@ -155,8 +147,6 @@ def _rate(passages: int, seconds: float) -> str:
 
 
 def _file_filter(args: argparse.Namespace) -> FileFilter:
-    from resift.ingest.walking import FileFilter
-
     return FileFilter(tuple(args.include), tuple(args.exclude), gitignore=not args.no_gitignore)
 
 
@@ -181,9 +171,6 @@ def _print_data(report: IndexReport, args: argparse.Namespace, seconds: float) -
 
 
 def _print_report(report: IndexReport, args: argparse.Namespace, seconds: float) -> None:
-    from resift.external.records import text_from
-    from resift.ingest.indexing import Outcome
-
     for file in report.files:
         for flag in file.flags:
             print_text(style(f"{file.path}: {flag}", "yellow"))
@@ -222,22 +209,14 @@ def _show_path(path: Path) -> str:
 
 def run_store(args: argparse.Namespace) -> int:
     """Optimize every store of the file that has an index to build."""
-    from resift._internal.sync import run_sync
-
     if args.file.suffix.lower() in (".yaml", ".yml"):
-        from resift.pipeline.pipeline import Pipeline
-
         stores = [*{id(ref.owner): ref.owner for ref in Pipeline.from_yaml(args.file).stores}.values()]
     else:
-        from resift.stores.sqlite import SQLiteStore
-
         stores = [SQLiteStore(args.file)]
     return run_sync(_optimize(stores))
 
 
 async def _optimize(stores: list[Any]) -> int:
-    from resift.protocols import CanOptimize
-
     try:
         for store in stores:
             result = await store.optimize() if isinstance(store, CanOptimize) else "has no index to build"

@@ -7,18 +7,20 @@ import statistics
 import sys
 import time
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from resift.cli.arguments import JSON, Option, positive_int
 from resift.cli.terminal import Progress, count, print_json, print_note, print_table, print_text, style, wrap
 from resift.errors import ModelError, ModelNotAllowedError
+from resift.events import Event
+from resift.models.engine import shared_engine, usable_cores
+from resift.models.hf_folder import FolderDescription
+from resift.models.known_models import known_models
+from resift.models.loading import Model
+from resift.models.locate import resolve
+from resift.models.lock_file import LockedModel, default_lock_path, read_lock, use_lock
+from resift.models.pinning import AddedModel, add_model, remove_model
+from resift.models.registry import builtin_ids, check_model_id, find_spec, locked_ids
 from resift.types import JsonObject
-
-if TYPE_CHECKING:
-    from resift.events import Event
-    from resift.models.hf_folder import FolderDescription
-    from resift.models.lock_file import LockedModel
-    from resift.models.pinning import AddedModel
 
 _LOCK_AND_JSON = (
     Option(
@@ -81,16 +83,12 @@ MODELS = {
 
 def run_models(args: argparse.Namespace) -> int:
     """Run one action; exit code 1 if a model is missing, damaged or refused."""
-    from resift.models.lock_file import use_lock
-
     actions = {"add": _add, "list": _list, "show": _show, "verify": _verify, "remove": _remove, "bench": _bench}
     with use_lock(args.lock):
         return actions[args.action](args)
 
 
 def _add(args: argparse.Namespace) -> int:
-    from resift.models.pinning import add_model
-
     with Progress("downloading") as progress:
 
         def show_download(event: Event) -> None:
@@ -166,9 +164,6 @@ def _to_json(model: LockedModel) -> JsonObject:
 
 
 def _list(args: argparse.Namespace) -> int:
-    from resift.models.lock_file import default_lock_path, read_lock
-    from resift.models.registry import builtin_ids, find_spec, locked_ids
-
     if args.known:
         return _list_known(args)
     lock = default_lock_path()
@@ -190,9 +185,6 @@ def _list(args: argparse.Namespace) -> int:
 
 def _list_known(args: argparse.Namespace) -> int:
     import msgspec
-
-    from resift.models.known_models import known_models
-    from resift.models.registry import locked_ids
 
     pinned = set(locked_ids())
     if args.json:
@@ -219,10 +211,6 @@ def _list_known(args: argparse.Namespace) -> int:
 
 def _show(args: argparse.Namespace) -> int:
     import msgspec
-
-    from resift.models.known_models import known_models
-    from resift.models.lock_file import default_lock_path, read_lock
-    from resift.models.registry import find_spec
 
     model = read_lock(default_lock_path()).get(args.name)
     known = known_models().get(args.name)
@@ -251,8 +239,6 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _remove(args: argparse.Namespace) -> int:
-    from resift.models.pinning import remove_model
-
     lock = remove_model(args.name)
     if args.json:
         print_json({"removed": args.name, "lock": str(lock)})
@@ -262,10 +248,6 @@ def _remove(args: argparse.Namespace) -> int:
 
 
 def _verify(args: argparse.Namespace) -> int:
-    from resift.models.locate import resolve
-    from resift.models.lock_file import default_lock_path
-    from resift.models.registry import locked_ids
-
     rows: list[JsonObject] = []
     for name in args.names or locked_ids():
         try:
@@ -287,11 +269,6 @@ def _verify(args: argparse.Namespace) -> int:
 
 
 def _bench(args: argparse.Namespace) -> int:
-    from resift.models.engine import shared_engine, usable_cores
-    from resift.models.loading import Model
-    from resift.models.locate import resolve
-    from resift.models.registry import check_model_id, find_spec
-
     for name in args.names:
         find_spec(check_model_id(name))
     results = []

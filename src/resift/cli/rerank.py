@@ -15,21 +15,26 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
+from resift._internal.sync import run_sync
 from resift.cli.arguments import DEADLINE, JSON, SCORES, TEXT_KEYS, Option, Suggestions, positive_int, score_scale
 from resift.cli.terminal import Progress, in_pipe, print_error, print_json, print_note, print_table, print_text
 from resift.errors import DataFormatError, InputError, shell_path
-from resift.types import JsonObject, JsonValue
+from resift.external.records import BODY_NAMES, check_fields, no_text, read_text
+from resift.external.responses import find_results
+from resift.ingest.chunking import ChunkSize, split_section
+from resift.ingest.sources import decode, suffix_by_content
+from resift.ingest.worker import FileReader
+from resift.models.registry import model_ids
+from resift.rerankers.cross_encoder import DEFAULT_MODEL, CrossEncoderReranker
+from resift.rerankers.rescore import relevance, shipped_calibrator_for
+from resift.reranking import rerank
+from resift.types import JsonObject, JsonValue, Ranking
 from resift.validation import type_name
-
-if TYPE_CHECKING:
-    from resift.types import Ranking
 
 
 def _cross_encoders() -> list[str]:
-    from resift.models.registry import model_ids
-
     return model_ids("cross-encoder")
 
 
@@ -56,9 +61,6 @@ _PASSAGE_SUFFIXES = {
 
 def run_rerank(args: argparse.Namespace) -> int:
     """Rerank and show the result; exit code 1 if nothing could be scored."""
-    from resift.rerankers.cross_encoder import DEFAULT_MODEL
-    from resift.reranking import rerank
-
     if not args.query.strip():
         raise InputError("The query is empty; pass the words or the question to rank for.")
     path = Path(args.query)
@@ -100,8 +102,6 @@ def run_rerank(args: argparse.Namespace) -> int:
 
 def _candidates(documents: Documents, args: argparse.Namespace) -> list[JsonObject]:
     """Return the rows with the requested ids; report rows without text."""
-    from resift.external.records import check_fields, no_text, read_text
-
     keys = check_fields(args.fields, args.text_key or None)
     candidates = []
     for position, row in enumerate(documents.rows, start=1):
@@ -119,9 +119,6 @@ def _candidates(documents: Documents, args: argparse.Namespace) -> list[JsonObje
 
 
 def _print_ranking(ranking: Ranking, args: argparse.Namespace) -> None:
-    from resift.rerankers.cross_encoder import DEFAULT_MODEL, CrossEncoderReranker
-    from resift.rerankers.rescore import relevance, shipped_calibrator_for
-
     scale = score_scale(args)
     scores: Sequence[float | None] = [hit.score for hit in ranking]
     if scale == "relevance":
@@ -184,8 +181,6 @@ def refuse_index(data: bytes, name: str, expected: str) -> None:
 
 def read_documents(file: str, *, form: str | None = None) -> Documents:
     """Read the rows of a file, or of standard input for `-`; an empty one is refused."""
-    from resift.ingest.sources import decode, suffix_by_content
-
     name = "stdin" if file == "-" else file
     data = read_input(file, max_bytes=MAX_BYTES, hint="; index it with resift index and search the index")
     if form is None and Path(file).suffix.lower() in _PASSAGE_SUFFIXES:
@@ -213,10 +208,6 @@ def read_documents(file: str, *, form: str | None = None) -> Documents:
 def _read_passages(file: str) -> Documents:
     """Read a PDF, an office document, a web page or an e-mail as the passages that `resift index` makes."""
     from collections import Counter
-
-    from resift._internal.sync import run_sync
-    from resift.ingest.chunking import ChunkSize, split_section
-    from resift.ingest.worker import FileReader
 
     documents = Documents(file, "jsonl")
 
@@ -265,8 +256,6 @@ def write_documents(out: TextIO, documents: Documents, results: Iterable[tuple[i
 
 
 def _detect_format(file: str, text: str) -> str:
-    from resift.external.records import BODY_NAMES
-
     suffix = Path(file).suffix.lower()
     if suffix in (".csv", ".tsv"):
         return "csv"
@@ -297,8 +286,6 @@ def _read_json(text: str, documents: Documents) -> Iterator[JsonObject]:
 
 def read_response(text: str, name: str) -> list[JsonValue] | None:
     """Return the results in the JSON response of a search system; None for lists and JSONL."""
-    from resift.external.responses import find_results
-
     if text.lstrip()[:1] != "{":
         return None
     try:

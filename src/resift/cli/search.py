@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from resift._internal.sync import run_sync
 from resift.cli.arguments import DEADLINE, JSON, SCORES, STORE_FILE, Option, number, positive_int, score_scale
 from resift.cli.rerank import choose_input, read_input, refuse_index
 from resift.cli.terminal import (
@@ -24,14 +25,19 @@ from resift.cli.terminal import (
     wrap,
 )
 from resift.errors import DataFormatError, InputError
-from resift.text.snippets import clip, clip_phrase, display_width, short_id
+from resift.explain import Explanation
+from resift.explain.flow import find_move, hit_body, hit_location, hit_title, read_flow
+from resift.ingest.indexing import open_index
+from resift.ingest.sources import decode
+from resift.pipeline.pipeline import Pipeline
+from resift.pipeline.scored_search import search_with_relevance, search_with_scores
+from resift.ranking.context import PromptContext
+from resift.stores.filters import parse_shell_filter
+from resift.text.snippets import clip, clip_phrase, display_width, short_id, snippet
+from resift.types import Hit, JsonObject, Ranking
 
 if TYPE_CHECKING:
     from rich.text import Text
-
-    from resift.explain import Explanation
-    from resift.ranking.context import PromptContext
-    from resift.types import Hit, JsonObject, Ranking
 
 SEARCH = [
     Option("query WORD...", "the query; quotes are not needed"),
@@ -62,8 +68,6 @@ DisplayScores = Sequence[float | None]
 
 def run_search(args: argparse.Namespace) -> int:
     """Search and show the hits; exit code 0 even if nothing was found."""
-    from resift._internal.sync import run_sync
-
     query = " ".join(args.query)
     ranking, scores, context = run_sync(_search(args, query))
     if args.json:
@@ -84,8 +88,6 @@ def run_search(args: argparse.Namespace) -> int:
             print_error(context.reason)
         print_text(context.text)
     elif args.ids or (in_pipe() and not args.explain):
-        from resift.text import snippet
-
         for rank, (hit, score) in enumerate(zip(ranking, scores, strict=False), start=1):
             text = "" if args.ids else hit.text if args.full else snippet(hit.text, query).text
             print_tsv(*((hit.id,) if args.ids else (rank, score, hit.id, text)))
@@ -112,11 +114,6 @@ def _print_data(
 
 async def _search(args: argparse.Namespace, query: str) -> tuple[Ranking, DisplayScores, PromptContext | None]:
     """Return the ranking, its displayed scores and, if requested, its context."""
-    from resift.ingest.indexing import open_index
-    from resift.pipeline.pipeline import Pipeline
-    from resift.pipeline.scored_search import search_with_relevance, search_with_scores
-    from resift.stores.filters import parse_shell_filter
-
     where = parse_shell_filter(args.where) or None
     if args.pipeline is not None:
         pipeline = Pipeline.from_yaml(args.pipeline)
@@ -147,8 +144,6 @@ async def _search(args: argparse.Namespace, query: str) -> tuple[Ranking, Displa
 
 def _print_hits(ranking: Ranking, scores: DisplayScores, query: str, args: argparse.Namespace) -> None:
     """Show each hit with its title, place, matching words and what moved it."""
-    from resift.explain.flow import find_move, hit_location, hit_title, read_flow
-
     flow = read_flow(ranking, query=query)
     moves = {path.id: find_move(path, flow) for path in flow.kept}
     for rank, (hit, score) in enumerate(zip(ranking, scores, strict=True), start=1):
@@ -185,9 +180,6 @@ def _snippet_lines(hit: Hit, query: str, *, max_lines: int | None) -> list[Text]
     """Return the wrapped text of a hit: matches in bold, all but the best sentence dim."""
     from rich.console import Console
     from rich.text import Text
-
-    from resift.explain.flow import hit_body
-    from resift.text.snippets import snippet
 
     body, columns = hit_body(hit), width() - len(_MARGIN)
     part = snippet(body, query, length=len(body) + 1 if max_lines is None else 2 * columns - 8)
@@ -237,9 +229,6 @@ def run_explain(args: argparse.Namespace) -> int:
 
 
 def _read_ranking(file: str, line: int) -> tuple[Ranking, str]:
-    from resift.ingest.sources import decode
-    from resift.types import Hit, Ranking
-
     name = "stdin" if file == "-" else file
     content = read_input(file, max_bytes=MAX_BYTES)
     refuse_index(content, name, "a ranking as JSON, from: resift search … --store INDEX --explain --json")
@@ -278,8 +267,6 @@ def _read_ranking(file: str, line: int) -> tuple[Ranking, str]:
 
 
 def _explanation_data(explanation: Explanation) -> JsonObject:
-    from resift.explain.flow import find_move
-
     flow = explanation.flow
     hits = []
     for path in (*flow.kept, *flow.cut):

@@ -10,12 +10,21 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 
+from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent
+from resift.agent.pack import Pack
 from resift.cli.arguments import Option, non_negative_seconds, port, positive_int
 from resift.cli.terminal import print_note
-from resift.errors import InputError
+from resift.config import load_yaml
+from resift.errors import InputError, require
+from resift.index import Index
 from resift.models.embedder import DEFAULT_EMBEDDER
+from resift.models.registry import check_kind
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
+from resift.server.app import serve_app
+from resift.server.keys import Keys
+from resift.server.ratings import RatingsLog
 from resift.server.server_options import Limits, ListenOptions, ServerOptions
+from resift.stores.sqlite import SQLiteStore
 
 _LIMITS = {
     "max_pairs": "pairs scored at the same time",
@@ -69,13 +78,10 @@ MCP = [
 
 def run_serve(args: argparse.Namespace) -> int:
     """Serve until a signal arrives; exit code 0 after a clean shutdown."""
-    from resift.errors import require
-
     # Until the server handles signals itself, nothing is in progress: the end is clean.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     for module in ("starlette", "uvicorn", "prometheus_client"):
         require(module, extra="server")
-    from resift.server.app import serve_app
     from resift.server.running import serve
 
     make_app: Callable[[ServerOptions], object] = serve_app
@@ -83,13 +89,6 @@ def run_serve(args: argparse.Namespace) -> int:
         from resift.integrations.mcp import app_with_mcp
 
         make_app = app_with_mcp
-    from resift.agent.pack import Pack
-    from resift.config import load_yaml
-    from resift.models.registry import check_kind
-    from resift.server.keys import Keys
-    from resift.server.ratings import RatingsLog
-    from resift.stores.sqlite import SQLiteStore
-
     options, listening = server_options(args), listening_options(args)
     for model in (options.model, *options.more_models):
         check_kind(model, "cross-encoder")
@@ -179,8 +178,6 @@ def _listen(listening: ListenOptions) -> socket.socket:
 
 def run_mcp(args: argparse.Namespace) -> int:
     """Serve until the client closes the pipe."""
-    from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent
-    from resift.index import Index
     from resift.integrations.mcp import create_mcp_server
 
     if args.store is None and args.pack is None:

@@ -8,21 +8,43 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
+from resift._internal.files import atomic_write
 from resift.cli.arguments import JSON, Option, positive_int
+from resift.cli.evaluate import open_collection
 from resift.cli.rerank import refuse_index
 from resift.cli.terminal import Progress, bar, print_json, print_table, print_text, style, wrap
 from resift.errors import DataFormatError, InputError, shell_path
+from resift.evaluation.click_log import ClickLogFit, fit_click_log, label_clicks, read_click_log
+from resift.evaluation.evaluated_systems import system_from_file
+from resift.evaluation.measures import Judge, reliability
+from resift.evaluation.readers import Collection, json_rows, read_collection
+from resift.evaluation.recording import (
+    Header,
+    Recording,
+    Setting,
+    default_setting,
+    read_recording,
+    record,
+    replay,
+    weigh_rules,
+)
+from resift.evaluation.runner import Difference, Outcome, answer_cache_key, differences
+from resift.evaluation.tuning import (
+    SMALL_RECORDING,
+    ClickFit,
+    TuningResult,
+    fit_clicks,
+    fit_judged,
+    read_clicks,
+    split_by_hash,
+    split_by_name,
+    tune,
+)
+from resift.ranking.boosts import Boost, Recency
+from resift.ranking.order_model import MAX_DEPTH
+from resift.ranking.shape import Isotonic, Platt, Temperature
 from resift.types import JsonObject
-
-if TYPE_CHECKING:
-    from resift.evaluation.click_log import ClickLogFit
-    from resift.evaluation.readers import Collection
-    from resift.evaluation.recording import Header, Recording, Setting
-    from resift.evaluation.runner import Difference
-    from resift.evaluation.tuning import ClickFit, TuningResult
-    from resift.ranking.boosts import Boost, Recency
 
 RECORD = [
     Option("data DATA", "a BEIR folder"),
@@ -61,11 +83,6 @@ MAX_P = 0.05
 
 def run_record(args: argparse.Namespace) -> int:
     """Record and print the number of new queries."""
-    from resift.cli.evaluate import open_collection
-    from resift.evaluation.readers import read_collection
-    from resift.evaluation.recording import record
-    from resift.evaluation.runner import answer_cache_key
-
     splits = args.split or ["test"]
     args.split = splits[0]
     args.data = [args.data]
@@ -87,9 +104,6 @@ def run_record(args: argparse.Namespace) -> int:
 
 def run_tune(args: argparse.Namespace) -> int:
     """Tune and report on held-out queries."""
-    from resift.evaluation.recording import default_setting, read_recording
-    from resift.evaluation.tuning import SMALL_RECORDING, fit_clicks, fit_judged, read_clicks, tune
-
     if args.clicks is not None and args.click_log is not None:
         raise InputError("Give either --clicks or --click-log: ratings and clicks are fitted differently.")
     if args.click_log is not None:
@@ -131,8 +145,6 @@ def run_tune(args: argparse.Namespace) -> int:
 
 
 def _split(recording: Recording, args: argparse.Namespace) -> tuple[Recording, Recording]:
-    from resift.evaluation.tuning import split_by_hash, split_by_name
-
     if args.train is None and args.test is None:
         if len(recording.splits) > 1:
             splits = ", ".join(recording.splits)
@@ -144,10 +156,6 @@ def _split(recording: Recording, args: argparse.Namespace) -> tuple[Recording, R
 
 
 def _compare(test: Recording, default: Setting, tuned: Setting, measure: str) -> Difference:
-    from resift.evaluation.measures import Judge
-    from resift.evaluation.recording import replay
-    from resift.evaluation.runner import Outcome, differences
-
     judge = Judge(test.qrels(), [measure])
     runs = {"default": replay(test, default), "tuned": replay(test, tuned)}
     outcomes = [Outcome(name, judge.quality(run), run, {}) for name, run in runs.items()]
@@ -200,10 +208,6 @@ def _report_fit(
 
 def _record_clicks(args: argparse.Namespace, clicks: Collection) -> Recording:
     """Search the queries of users once, and return the recording."""
-    from resift.evaluation.evaluated_systems import system_from_file
-    from resift.evaluation.recording import read_recording, record
-    from resift.ranking.order_model import MAX_DEPTH
-
     system = system_from_file(args.recording)
     with Progress("searching") as progress, TemporaryDirectory() as folder:
         out = Path(folder) / "clicks.jsonl"
@@ -212,8 +216,6 @@ def _record_clicks(args: argparse.Namespace, clicks: Collection) -> Recording:
 
 
 def _fit_click_log(args: argparse.Namespace) -> int:
-    from resift.evaluation.click_log import fit_click_log, label_clicks, read_click_log
-
     labels = label_clicks(read_click_log(args.click_log))
     recording = _record_clicks(args, labels.collection(args.click_log))
     fitted = fit_click_log(recording, labels)
@@ -230,8 +232,6 @@ def _fit_click_log(args: argparse.Namespace) -> int:
 
 
 def _write_yaml(args: argparse.Namespace, best: Setting, header: Header, *, adopt: bool) -> None:
-    from resift._internal.files import atomic_write
-
     if args.yaml:
         atomic_write(args.yaml, tuned_yaml(best, header) if adopt else default_yaml(header))
         if not args.json:
@@ -240,8 +240,6 @@ def _write_yaml(args: argparse.Namespace, best: Setting, header: Header, *, adop
 
 def tuned_yaml(setting: Setting, header: Header) -> str:
     """Return the pipeline file of a setting."""
-    from resift.evaluation.recording import weigh_rules
-
     fusion: JsonObject = {"method": setting.method}
     if setting.method == "rrf":
         fusion["k_param"] = setting.k_param
@@ -278,8 +276,6 @@ def _to_yaml(comment: str, data: JsonObject, header: Header, rules: Iterable[Rec
     """Return a pipeline file with the recorded stores and k, these sections, and recency and boosts."""
     import yaml
 
-    from resift.ranking.boosts import Recency
-
     shape: JsonObject = {}
     for rule in rules:
         values = {name: value for name, value in asdict(rule).items() if value is not None}
@@ -303,9 +299,6 @@ CALIBRATE = [
 
 def run_calibrate(args: argparse.Namespace) -> int:
     """Fit, show and write the calibration."""
-    from resift.evaluation.measures import reliability
-    from resift.ranking.shape import Isotonic, Platt, Temperature
-
     scores, relevant = _read_judgments(args.judged)
     methods = {"platt": Platt, "isotonic": Isotonic, "temperature": Temperature}
     calibrator: type[Platt | Isotonic | Temperature] = methods[args.method]
@@ -340,8 +333,6 @@ def run_calibrate(args: argparse.Namespace) -> int:
 
 
 def _read_judgments(path: Path) -> tuple[list[float], list[bool]]:
-    from resift.evaluation.readers import json_rows
-
     scores: list[float] = []
     relevant: list[bool] = []
     for line, row in json_rows(path, expected='JSONL with "score" and "label"'):
