@@ -277,33 +277,17 @@ def _open(source: Source, table: str, text: str | None, id: str | None) -> Any:
 def pipeline_text(source: Source, table: str, keys: JsonMapping) -> str:
     """Return a commented pipeline file for a store with these keys."""
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", table.rpartition(".")[2]).strip("-") or "docs"
-    lines = [
-        f"# Search {source.what} and rerank the hits. Nothing is copied, and the store only reads.",
-        "# All keys: resift config reference",
-        "",
-        "stores:",
-        f"  - name: {json.dumps(name)}",
-        f"    kind: {source.kind}",
-    ]
-    notes = {"fields": "  # the text; {title: 3, body: 1} gives weights"}
+    lines = []
     for key, value in keys.items():
         if key in ("dsn", "url") and _PASSWORD.search(str(value)):
             variable = "PGPASSWORD" if key == "dsn" else "ELASTICSEARCH_PASSWORD"
             value = _PASSWORD.sub(rf"\1:${{{variable}}}@", str(value))  # noqa: PLW2901
-        lines.append(f"    {key}: {json.dumps(value, ensure_ascii=False)}{notes.get(key, '')}")
-    lines += [
-        "    # filter: {published: true}   # search only these rows",
-        "    # embedder: BAAI/bge-small-en-v1.5   # the model that filled the vector column, if there is one",
-        "",
-        "k: 10  # hits to return",
-        "",
-        "rerank:  # remove this section to keep the order of the store",
-        "  kind: cross-encoder",
-        "",
-    ]
-    if source.kind in ("sqlite-table",):
-        lines = [line for line in lines if "# embedder" not in line]
-    return "\n".join(lines)
+        note = "  # the text; {title: 3, body: 1} gives weights" if key == "fields" else ""
+        lines.append(f"    {key}: {json.dumps(value, ensure_ascii=False)}{note}")
+    template = Path(__file__).with_name("table_pipeline.txt").read_text(encoding="utf-8")
+    if source.kind == "sqlite-table":  # has no vectors
+        template = re.sub(r" *# embedder.*\n", "", template)
+    return template.format(what=source.what, name=json.dumps(name), kind=source.kind, keys="\n".join(lines))
 
 
 def _relative(where: str, output: Path) -> str:

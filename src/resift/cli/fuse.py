@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 
 from resift.cli.arguments import JSON, Option, Suggestions, positive_int
-from resift.cli.rerank import read_response
 from resift.cli.terminal import bar, in_pipe, print_json, print_table, print_text, print_tsv
 from resift.errors import DataFormatError, InputError
 from resift.evaluation.readers import Retrieved, numbered_lines, run_lines, sort_like_trec
@@ -19,6 +18,16 @@ from resift.text.snippets import clip, short_id
 from resift.types import JsonObject, JsonValue, Ranking, StageKind
 from resift.validation import declared_options, options_class
 
+
+def _suggest(method: str, name: str) -> Suggestions:
+    def load() -> list[str]:
+        declared = options_class(load_plugin(FUSION, method))
+        options = () if declared is None else declared_options(declared)
+        return [choice for option in options if option.name == name for choice in option.allowed()]
+
+    return Suggestions(load)
+
+
 FUSE = [
     Option("files FILE...", "a ranked list: JSONL, or a TREC run file"),
     Option("-k K", "keep the best K (default: 10 on a terminal, else all)", positive_int),
@@ -26,15 +35,9 @@ FUSE = [
     Option("--k-param K", "the constant of rrf (default: 60)", float),
     Option("--weights WEIGHTS", "one weight per file, for example 0.7,0.3"),
     Option(
-        "--normalize NAME",
-        "for score fusion: min-max, z-score, rank or none",
-        choices=Suggestions(lambda: _option_choices("linear", "normalize")),
+        "--normalize NAME", "for score fusion: min-max, z-score, rank or none", choices=_suggest("linear", "normalize")
     ),
-    Option(
-        "--dialect ENGINE",
-        "fuse like this engine, for example langchain",
-        choices=Suggestions(lambda: _option_choices("rrf", "dialect")),
-    ),
+    Option("--dialect ENGINE", "fuse like this engine, for example langchain", choices=_suggest("rrf", "dialect")),
     Option("--compare", "compare the orders of different engines"),
     Option("--trec", "write a TREC run file"),
     JSON._replace(help="write one line per query as JSON"),
@@ -57,12 +60,6 @@ def run_fuse(args: argparse.Namespace) -> int:
     return 0
 
 
-def _option_choices(method: str, name: str) -> list[str]:
-    declared = options_class(load_plugin(FUSION, method))
-    options = () if declared is None else declared_options(declared)
-    return [choice for option in options if option.name == name for choice in option.allowed()]
-
-
 def list_names(stems: list[str]) -> list[str]:
     """Return unique names of files: a stem that occurs twice gets its position added."""
     return [stem if stems.count(stem) == 1 else f"{stem}#{i}" for i, stem in enumerate(stems, start=1)]
@@ -70,6 +67,8 @@ def list_names(stems: list[str]) -> list[str]:
 
 def read_ranked_file(path: Path) -> dict[str, list[JsonValue]]:
     """Return the candidates of each query, best first; a JSONL file has one query without a name."""
+    from resift.cli.rerank import read_response  # loads the models' modules
+
     lines = numbered_lines(path, expected="JSONL or a TREC run")
     results = read_response(path.read_text("utf-8-sig"), str(path)) if lines[0][1].lstrip()[0] == "{" else None
     if results is not None:

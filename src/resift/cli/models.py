@@ -22,10 +22,9 @@ from resift.models.pinning import AddedModel, add_model, remove_model
 from resift.models.registry import builtin_ids, check_model_id, find_spec, locked_ids
 from resift.types import JsonObject
 
+_PRECISIONS = ("auto", "int8", "fp32")
 _LOCK_AND_JSON = (
-    Option(
-        "--lock FILE", "lock file (default: resift-models.lock here if it exists, else in the configuration folder)"
-    ),
+    Option("--lock FILE", "lock file (default: resift-models.lock here, or else in the configuration folder)"),
     JSON,
 )
 
@@ -44,12 +43,7 @@ MODELS = {
             *_LOCK_AND_JSON,
             Option("source MODEL", "ORG/NAME or ORG/NAME@REVISION of the hub, or a folder"),
             Option("--name NAME", "name of the model (default: ORG/NAME, or local/FOLDER)"),
-            Option(
-                "--precision",
-                "auto: int8 unless it changes the scores too much",
-                default="auto",
-                choices=("auto", "int8", "fp32"),
-            ),
+            Option("--precision", "auto: int8 unless it changes the scores too much", None, "auto", _PRECISIONS),
             Option("--no-probe", "do not check the scores (random weights)"),
             Option("--languages CODES", "en,de or any (default: by the files)", _parse_languages),
             Option("--max-length N", "maximum number of tokens", positive_int),

@@ -23,9 +23,7 @@ from resift.cli.terminal import Progress, in_pipe, print_error, print_json, prin
 from resift.errors import DataFormatError, InputError, shell_path
 from resift.external.records import BODY_NAMES, check_fields, no_text, read_text
 from resift.external.responses import find_results
-from resift.ingest.chunking import ChunkSize, split_section
 from resift.ingest.sources import decode, suffix_by_content
-from resift.ingest.worker import FileReader
 from resift.models.registry import model_ids
 from resift.rerankers.cross_encoder import DEFAULT_MODEL, CrossEncoderReranker
 from resift.rerankers.rescore import relevance, shipped_calibrator_for
@@ -33,16 +31,11 @@ from resift.reranking import rerank
 from resift.types import JsonObject, JsonValue, Ranking
 from resift.validation import type_name
 
-
-def _cross_encoders() -> list[str]:
-    return model_ids("cross-encoder")
-
-
 RERANK = [
     Option("query", "the query"),
     Option("file [FILE]", "the documents (default, and -: standard input)", str),
     Option("-k K", "keep the best K (default: all)", positive_int),
-    Option("--model ID", "an allowed cross-encoder", choices=Suggestions(_cross_encoders)),
+    Option("--model ID", "an allowed cross-encoder", choices=Suggestions(lambda: model_ids("cross-encoder"))),
     *SCORES,
     Option("--format", "format of FILE", choices=("lines", "jsonl", "csv")),
     TEXT_KEYS,
@@ -161,12 +154,7 @@ def read_input(file: str, *, max_bytes: int, hint: str = "") -> bytes:
     if file == "-":
         data = sys.stdin.buffer.read(max_bytes + 1)
     else:
-        path = Path(file)
-        if not path.exists():
-            raise DataFormatError("no such file", file=name)
-        if path.is_dir():
-            raise DataFormatError("this is a folder; name a file", file=name)
-        with path.open("rb") as stream:
+        with Path(file).open("rb") as stream:
             data = stream.read(max_bytes + 1)
     if len(data) > max_bytes:
         raise DataFormatError(f"larger than {max_bytes >> 20} MiB{hint}", file=name)
@@ -208,6 +196,9 @@ def read_documents(file: str, *, form: str | None = None) -> Documents:
 def _read_passages(file: str) -> Documents:
     """Read a PDF, an office document, a web page or an e-mail as the passages that `resift index` makes."""
     from collections import Counter
+
+    from resift.ingest.chunking import ChunkSize, split_section
+    from resift.ingest.worker import FileReader
 
     documents = Documents(file, "jsonl")
 

@@ -51,9 +51,7 @@ SEARCH = [
     *SCORES,
     Option("--min-score X", "drop hits with a lower displayed score", number),
     Option("--full", "show full texts instead of snippets"),
-    Option(
-        "--context TOKENS", "print text for a prompt: passages around the hits, with numbered sources", positive_int
-    ),
+    Option("--context TOKENS", "print text for a prompt: passages with numbered sources", positive_int),
     Option("--ids", "print only ids, one per line"),
     Option("--explain", "explain the position of each hit"),
     JSON._replace(help="write the full ranking as JSON"),

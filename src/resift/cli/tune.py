@@ -64,11 +64,7 @@ TUNE = [
     Option("--test SPLIT", "report on this split"),
     Option("--held-out FRACTION", "held-out fraction of a single split (default: 0.5)", float),
     Option("--measure MEASURE", "what to improve", default="nDCG@10"),
-    Option(
-        "--budget N",
-        "number of settings to try (default: 200; with fewer than 100 queries only the fitted weights)",
-        int,
-    ),
+    Option("--budget N", "number of settings to try (default: 200, from 100 queries upward)", int),
     Option("--seed N", "seed of the random search", int, 1),
     Option("--yaml FILE", "write the better pipeline here: tuned, or the default if tuning found nothing better"),
     JSON,

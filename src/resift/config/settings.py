@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -64,13 +64,13 @@ class Problems:
         raise error
 
 
-class Settings(Mapping[str, JsonValue]):
+class Settings(dict[str, JsonValue]):
     """Checked values of one section by key, with their lines; nested sections are Settings too."""
 
     def __init__(
         self, values: JsonObject, *, node: YamlNode, parts: Mapping[type, object], plugin: Any, options: Any
     ) -> None:
-        self._values = values
+        super().__init__(values)
         self._key_lines = node.key_lines
         self.line = node.line
         self.parts = parts
@@ -81,15 +81,6 @@ class Settings(Mapping[str, JsonValue]):
         """The class or factory that the section names."""
         self.options = options
         """The plugin's own options, an instance of the dataclass that it declares."""
-
-    def __getitem__(self, key: str) -> JsonValue:
-        return self._values[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
 
     def key_line(self, key: str) -> int | None:
         """Return the line of a key, or of the section if the key is not in the file."""
@@ -103,16 +94,16 @@ class Settings(Mapping[str, JsonValue]):
 
     def select(self, *names: str) -> JsonObject:
         """Return those of the keys that have a value, as arguments for a constructor."""
-        return {name: self._values[name] for name in names if self._values.get(name) is not None}
+        return {name: self[name] for name in names if self.get(name) is not None}
 
     def arguments(self) -> JsonObject:
         """Return the plugin's arguments: its declared options, then the free ones under `options`."""
         declared = {} if self.options is None else self.options.arguments()
-        return {**declared, **(self._values.get("options") or {})}
+        return {**declared, **(self.get("options") or {})}
 
     def plain(self) -> JsonObject:
         """Return plain data, without keys that have no value."""
-        return {key: _plain(value) for key, value in self._values.items() if value is not None}
+        return {key: _plain(value) for key, value in self.items() if value is not None}
 
 
 def _plain(value: object) -> JsonValue:

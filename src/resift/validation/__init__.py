@@ -169,14 +169,9 @@ def check_arguments(function: Callable[P, T]) -> Callable[P, T]:
     For constructors and other rare calls. Annotations that cannot be checked at run time pass.
     """
     parameters = inspect.signature(function).parameters
-    hints: dict[str, object] = {}
-    # Options passed on as **kwargs of a TypedDict are part of the signature.
-    closed = False
 
     def check(args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
-        nonlocal closed
-        if not hints:
-            closed = _read_annotations(function, hints)
+        hints, closed = _read_annotations(function)
         for name, value in (*zip(parameters, args, strict=False), *kwargs.items()):
             if closed and name not in parameters and name not in hints:
                 raise TypeError(f"{function.__qualname__}() got an unexpected keyword argument {name!r}")
@@ -215,8 +210,10 @@ def _field_hints(kind: type) -> dict[str, object]:
     return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 
 
-def _read_annotations(function: Callable[..., object], hints: dict[str, object]) -> bool:
-    """Fill in the hints of a function's parameters; return whether all its keyword arguments are known."""
+@functools.cache
+def _read_annotations(function: Callable[..., object]) -> tuple[dict[str, object], bool]:
+    """Return the hints of a function's parameters, and whether all its keyword arguments are known."""
+    hints: dict[str, object] = {}
     closed = False
     for parameter in inspect.signature(function).parameters.values():
         annotation = parameter.annotation
@@ -229,11 +226,10 @@ def _read_annotations(function: Callable[..., object], hints: dict[str, object])
             continue
         if parameter.kind is not parameter.VAR_KEYWORD:
             hints[parameter.name] = hint
-        elif typing.get_origin(hint) is typing.Unpack:
+        elif typing.get_origin(hint) is typing.Unpack:  # options passed on as **kwargs of a TypedDict
             hints |= typing.get_type_hints(typing.get_args(hint)[0])
             closed = True
-    hints.setdefault("", object)  # never empty, so that it is filled once
-    return closed
+    return hints, closed
 
 
 def _accepts(value: object, hint: object) -> bool:
