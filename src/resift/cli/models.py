@@ -13,7 +13,6 @@ from resift.cli.terminal import Progress, count, print_json, print_note, print_t
 from resift.errors import ModelError, ModelNotAllowedError
 from resift.events import Event
 from resift.models.engine import shared_engine, usable_cores
-from resift.models.hf_folder import FolderDescription
 from resift.models.known_models import known_models
 from resift.models.loading import Model
 from resift.models.locate import resolve
@@ -105,16 +104,16 @@ def _add(args: argparse.Namespace) -> int:
         head = {"head": added.description.head, "lock": str(added.lock), "probe": probe}
         return print_json({**_to_json(added.model), **head})
     print_text(style(added.model.id, "bold"))
-    _print_rows(_describe(added.model, added.description) + _describe_checks(added))
+    _print_rows(_describe(added))
     option = "embedder" if added.model.kind == "bi-encoder" else "reranker"
     usage = f'resift.Index("docs.db", {option}="{added.model.id}")'
     print_text(wrap(f"Pinned in {added.lock}. Use it by name: {usage}"))
     return 0
 
 
-def _describe(model: LockedModel, description: FolderDescription) -> list[tuple[str, str]]:
+def _describe(added: AddedModel) -> list[tuple[str, str]]:
+    model, description, report = added.model, added.description, added.probe
     pooling = "cls" if description.pooling == "first" else description.pooling
-    size = sum(file.size for file in model.files)
     rows = [
         ("kind", description.kind),
         ("architecture", model.architecture),
@@ -131,13 +130,10 @@ def _describe(model: LockedModel, description: FolderDescription) -> list[tuple[
         rows.append(("activation", model.score_activation))
     for label, prefix in (("query prefix", model.query_prefix), ("document prefix", model.document_prefix)):
         rows += [(label, repr(prefix))] if prefix else []
-    return [*rows, ("files", f"{count(len(model.files), 'file')}, {size / 1e6:.1f} MB")]
-
-
-def _describe_checks(added: AddedModel) -> list[tuple[str, str]]:
-    report, model = added.probe, added.model
+    size = sum(file.size for file in model.files)
+    rows.append(("files", f"{count(len(model.files), 'file')}, {size / 1e6:.1f} MB"))
     if report is None:
-        return [("precision", model.precision), ("probe", "skipped: nobody checked the scores")]
+        return [*rows, ("precision", model.precision), ("probe", "skipped: nobody checked the scores")]
     precision = model.precision
     if report.int8_error is not None:
         precision += f" (int8 changes scores by up to {report.int8_error:.1%} of their spread)"
@@ -147,7 +143,7 @@ def _describe_checks(added: AddedModel) -> list[tuple[str, str]]:
     weak = [code for code, passed in report.languages.items() if not passed]
     if weak:
         probe += f"; weak in {', '.join(weak)}"
-    return [("precision", precision), ("probe", probe)]
+    return [*rows, ("precision", precision), ("probe", probe)]
 
 
 def _to_json(model: LockedModel) -> JsonObject:

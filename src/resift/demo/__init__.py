@@ -13,7 +13,12 @@ from importlib.resources import files
 from pathlib import Path
 
 from resift.errors import ResiftError, require
+from resift.models.embedder import DEFAULT_EMBEDDER, Embedder
+from resift.models.locate import resolve
+from resift.models.session import onnx_runtime
+from resift.native.library import native_kernel
 from resift.pipeline.pipeline import Pipeline
+from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.stores.sqlite import SQLiteStore
 from resift.types import JsonObject, Ranking, StageKind
 
@@ -88,7 +93,8 @@ async def run_demo(
     missing = missing_models()
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="resift-demo-") as folder:
-        store = _open_store(Path(folder) / "sample.db", with_models=not missing)
+        embedder = None if missing else Embedder(DEFAULT_EMBEDDER)
+        store = SQLiteStore(Path(folder) / "sample.db", embedder=embedder, create=True)
         try:
             documents = passages()
             for start in range(0, len(documents), _BATCH):
@@ -113,12 +119,6 @@ def missing_models() -> str:
     try:
         for module in ("numpy", "tokenizers"):
             require(module, extra="local")
-        from resift.models.embedder import DEFAULT_EMBEDDER
-        from resift.models.locate import resolve
-        from resift.models.session import onnx_runtime
-        from resift.native.library import native_kernel
-        from resift.rerankers.cross_encoder import DEFAULT_MODEL
-
         if native_kernel().name is None:
             onnx_runtime()
         for model in (DEFAULT_EMBEDDER, DEFAULT_MODEL):
@@ -126,14 +126,6 @@ def missing_models() -> str:
     except ResiftError as exc:
         return str(exc)
     return ""
-
-
-def _open_store(path: Path, *, with_models: bool) -> SQLiteStore:
-    if not with_models:
-        return SQLiteStore(path, create=True)
-    from resift.models.embedder import DEFAULT_EMBEDDER, Embedder
-
-    return SQLiteStore(path, embedder=Embedder(DEFAULT_EMBEDDER), create=True)
 
 
 def _ranking_methods(store: SQLiteStore, *, with_models: bool) -> list[tuple[str, Pipeline]]:
