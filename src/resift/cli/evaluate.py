@@ -252,7 +252,8 @@ def _measure_run_files(args: argparse.Namespace) -> Measurements:
             rule = "count as 0" if args.complete else "are skipped, as in trec_eval; --complete counts them as 0"
             _note(f"{name}: {len(quality.missing)} judged queries are missing; they {rule}")
         if quality.unjudged:
-            _note(f"{name}: {len(quality.unjudged)} queries are not judged and do not count")
+            ignored = len(quality.unjudged)
+            _note(f"{name}: {ignored} queries are not judged and do not count")
     return Measurements(args.qrels.name, outcomes, qrels, {})
 
 
