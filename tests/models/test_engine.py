@@ -11,7 +11,7 @@ import pytest
 
 from resift.deadline import Deadline
 from resift.errors import ModelError
-from resift.models.engine import Engine, shared_engine, usable_cores
+from resift.models.engine import Engine, shared_engine, usable_cores, wait_for_job
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def test_a_caller_leaves_at_its_deadline_although_every_worker_is_busy(engine):
     """Workers look at deadlines between tasks; the caller does not wait for them, and its work is dropped."""
     busy, release = occupied(engine)
     done = []
-    asyncio.run(engine.run([partial(done.append, 1)], deadline=Deadline.after(0.02)))
+    asyncio.run(wait_for_job(engine.submit([partial(done.append, 1)], deadline=Deadline.after(0.02))))
     assert not busy.future.done(), "the worker is still busy: nobody waited for it"
     release.set()
     engine.submit([lambda: None]).future.result(5)
@@ -167,7 +167,7 @@ def test_what_a_task_raises_reaches_the_caller_that_waits(engine):
         raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
-        asyncio.run(engine.run([fail], deadline=Deadline.never()))
+        asyncio.run(wait_for_job(engine.submit([fail], deadline=Deadline.never())))
 
 
 def test_a_caller_that_is_cancelled_drops_its_work(engine):
@@ -175,7 +175,7 @@ def test_a_caller_that_is_cancelled_drops_its_work(engine):
     done = []
 
     async def give_up():
-        task = asyncio.create_task(engine.run([partial(done.append, 1)], deadline=Deadline.never()))
+        task = asyncio.create_task(wait_for_job(engine.submit([partial(done.append, 1)], deadline=Deadline.never())))
         await asyncio.sleep(0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

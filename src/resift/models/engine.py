@@ -72,14 +72,16 @@ class Engine:
         with self._wake:
             if self._closed:
                 raise ModelError("The engine is closed, because the interpreter is exiting.")
-            self._start_workers()
+            # Started with the first job, so that a mere import creates no threads.
+            if not self._threads:
+                names = [f"resift-engine-{number}" for number in range(self.workers)]
+                # Daemons: a run that hangs must not keep the process alive.
+                self._threads = [threading.Thread(target=self._work, name=name, daemon=True) for name in names]
+                for thread in self._threads:
+                    thread.start()
             self._jobs.append(job)
             self._wake.notify(min(len(tasks), self.workers))
         return job
-
-    async def run(self, tasks: Sequence[Task], *, deadline: Deadline) -> None:
-        """Run the tasks without blocking the event loop, until the deadline at the latest."""
-        await wait_for_job(self.submit(tasks, deadline=deadline))
 
     def close(self, *, wait_s: float = 10.0) -> None:
         """Drop waiting tasks and wait for the running ones.
@@ -96,16 +98,6 @@ class Engine:
             job.future.cancel()
         for thread in self._threads:
             thread.join(wait_s)
-
-    def _start_workers(self) -> None:
-        # Started with the first job, so that a mere import creates no threads.
-        if self._threads:
-            return
-        for number in range(self.workers):
-            # Daemons: a run that hangs must not keep the process alive.
-            thread = threading.Thread(target=self._work, name=f"resift-engine-{number}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
 
     def _work(self) -> None:
         while True:

@@ -178,9 +178,11 @@ def load_pair_model(key: ModelKey) -> PairModel:
 
 def collect_scores(call: PairCall, info: ScorerInfo) -> Scores:
     """Return the scores of a call, degraded if the deadline left some hits unscored."""
-    values = call.result()
+    return scored_in_time(call.result(), info, note=call.note, tokens=call.tokens)
+
+
+def scored_in_time(values: Sequence[float | None], info: ScorerInfo, *, note: str, tokens: int) -> Scores:
+    """Return scores, degraded if the deadline left some hits without one."""
     missing = sum(value is None for value in values)
     reason = f"deadline: {len(values) - missing} of {len(values)} hits scored" if missing else None
-    return Scores(
-        values, info.name, degraded=missing > 0, reason=reason, note=call.note, tokens=call.tokens, scorer=info
-    )
+    return Scores(values, info.name, degraded=missing > 0, reason=reason, note=note, tokens=tokens, scorer=info)

@@ -11,7 +11,7 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -19,11 +19,12 @@ from typing import Literal
 from resift._internal.arrays import Array, np
 from resift._internal.forking import ForkSafeLock
 from resift.deadline import Deadline
-from resift.models.engine import Task, shared_engine
-from resift.models.loading import Lazy, Model, ModelFolder, load, model_option
+from resift.models.engine import Task, shared_engine, wait_for_job
+from resift.models.loading import Lazy, ModelFolder, load, model_option
 from resift.models.pairs import MAX_WINDOWS, Progress, report_progress
 from resift.models.registry import check_kind
 from resift.models.tokenizer import check_language, replace_surrogates, split_windows
+from resift.rerankers.cross_encoder import scored_in_time
 from resift.rerankers.rescore import FusesThenScores
 from resift.types import Hit, Scores
 from resift.validation import check_arguments, check_number
@@ -67,47 +68,56 @@ class LateInteractionReranker(FusesThenScores):
         self.revision = f"{spec.revision} {max_windows}"
         self.vectors = VectorCache(cache_mb)
         self._max_windows = max_windows
-        self._encoder = Lazy(
-            lambda: TokenEncoder(load(model_name, kind="late-interaction", folder=folder), max_windows=max_windows)
-        )
+        self._model = Lazy(lambda: load(model_name, kind="late-interaction", folder=folder))
 
     async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
         """Return one MaxSim per hit; None if the deadline came first."""
-        encoder = await asyncio.to_thread(self._encoder)
+        model = await asyncio.to_thread(self._model)
         texts = list(dict.fromkeys(hit.text for hit in hits))
-        check_language(encoder.model.tokenizer, self.model_name, query, texts)
-        call = _Call(deadline, self.on_progress, total=len(texts))
+        check_language(model.tokenizer, self.model_name, query, texts)
+        scores: dict[str, float] = {}
+        tokens: dict[str, int] = {}
+        query_tokens = 0
+        lock = threading.Lock()
 
         def begin() -> list[Task]:
-            call.query = encoder.encode(query, "query")
+            nonlocal query_tokens
+            query_vectors = self._encode(query, "query")
+            if query_vectors is None:
+                return []
+            query_tokens = len(query_vectors)
             # Without a deadline, longest first balances the workers best.
             order = texts if deadline.timeout_s is not None else sorted(texts, key=len, reverse=True)
-            return [partial(self._compare, encoder, call, text) for text in order]
+            return [partial(compare, query_vectors, text) for text in order]
 
-        await shared_engine().run([begin], deadline=deadline)
-        values = [call.scores.get(hit.text) for hit in hits]
-        missing = sum(value is None for value in values)
-        query_tokens = 0 if call.query is None else len(call.query)
-        reason = f"deadline: {len(values) - missing} of {len(values)} hits scored" if missing else None
-        note = f"longest texts: their first {self._max_windows} windows were read" if call.truncated else ""
-        return Scores(
-            values,
-            self.name,
-            degraded=missing > 0,
-            reason=reason,
+        def compare(query_vectors: Array, text: str) -> None:
+            vectors = self._encode_document(text, give_up=lambda: deadline.expired)
+            if vectors is None:
+                return
+            with lock:
+                scores[text] = max_sim(query_vectors, vectors)
+                tokens[text] = len(vectors)
+                done = len(scores)
+            report_progress(self.on_progress, done, len(texts))
+
+        await wait_for_job(shared_engine().submit([begin], deadline=deadline))
+        truncated = any(count >= self._max_windows * model.spec.max_length for count in tokens.values())
+        note = f"longest texts: their first {self._max_windows} windows were read" if truncated else ""
+        return scored_in_time(
+            [scores.get(hit.text) for hit in hits],
+            self.info,
             note=note,
-            tokens=sum(call.token_counts.get(hit.text, 0) for hit in hits) + query_tokens,
-            scorer=self.info,
+            tokens=sum(tokens.get(hit.text, 0) for hit in hits) + query_tokens,
         )
 
     @check_arguments
     def encode_documents(self, texts: Sequence[str]) -> list[Array]:
         """Return each text's token vectors, float32 of shape (tokens, width), and cache them."""
-        encoder = self._encoder()
+        self._model()
         vectors: dict[str, Array] = {}
 
         def encode(text: str) -> None:
-            encoded = self._encode_document(encoder, text)
+            encoded = self._encode_document(text)
             if encoded is not None:
                 vectors[text] = encoded
 
@@ -115,75 +125,39 @@ class LateInteractionReranker(FusesThenScores):
         shared_engine().submit(tasks).future.result()
         return [vectors[text] for text in texts]
 
-    def _compare(self, encoder: TokenEncoder, call: _Call, text: str) -> None:
-        vectors = self._encode_document(encoder, text, give_up=lambda: call.deadline.expired)
-        if vectors is None or call.query is None:
-            return
-        score = max_sim(call.query, vectors)
-        with call.lock:
-            call.scores[text] = score
-            call.token_counts[text] = len(vectors)
-            call.truncated = call.truncated or len(vectors) >= encoder.max_tokens
-            done = len(call.scores)
-        report_progress(call.on_progress, done, call.total)
-
-    def _encode_document(
-        self, encoder: TokenEncoder, text: str, *, give_up: Callable[[], bool] | None = None
-    ) -> Array | None:
+    def _encode_document(self, text: str, *, give_up: Callable[[], bool] | None = None) -> Array | None:
         vectors = self.vectors.get(text)
         if vectors is None:
-            vectors = encoder.encode(text, "document", give_up=give_up)
+            vectors = self._encode(text, "document", give_up=give_up)
             if vectors is not None:
                 self.vectors.put(text, vectors)
         return vectors
 
-
-@dataclass(slots=True, repr=False)
-class _Call:
-    """One call in progress, filled in by the workers. Its repr shows no text."""
-
-    deadline: Deadline
-    on_progress: Progress | None
-    total: int
-    query: Array | None = None
-    scores: dict[str, float] = field(default_factory=dict)
-    token_counts: dict[str, int] = field(default_factory=dict)
-    truncated: bool = False
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    def _encode(
+        self, text: str, kind: Literal["query", "document"], *, give_up: Callable[[], bool] | None = None
+    ) -> Array | None:
+        """Return unit vectors of shape (tokens, width) of a text's first windows; None if `give_up` returns True."""
+        model = self._model()
+        spec, template = model.spec, model.tokenizer.template
+        marker = spec.query_marker_id if kind == "query" else spec.document_marker_id
+        prefix = spec.query_prefix if kind == "query" else spec.document_prefix
+        ids = model.tokenizer.ids(prefix + text, give_up=give_up)
+        if ids is None:
+            return None
+        budget = spec.max_length - len(template.before) - len(template.after) - (marker is not None)
+        states: list[Array] = []
+        for start, end in split_windows(len(ids), budget)[: self._max_windows]:
+            if states and give_up is not None and give_up():
+                return None
+            states.append(model.forward(*template.single(ids[start:end], marker=marker)))
+        vectors = np.concatenate(states).astype(np.float32)
+        lengths: Array = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return vectors / np.maximum(lengths, 1e-12)
 
 
 def max_sim(query: Array, document: Array) -> float:
     """Return the sum over query tokens of the best cosine with a document token."""
     return float((query @ document.T).max(axis=1).sum(dtype="float64"))
-
-
-class TokenEncoder:
-    """Turns texts into arrays of shape (tokens, width) with unit rows."""
-
-    def __init__(self, model: Model, *, max_windows: int) -> None:
-        self.model = model
-        self.max_windows = max_windows
-        self.max_tokens = max_windows * model.spec.max_length
-
-    def encode(
-        self, text: str, kind: Literal["query", "document"], *, give_up: Callable[[], bool] | None = None
-    ) -> Array | None:
-        """Return the vectors of a text, or of its first windows; None if `give_up` returns True."""
-        spec, template = self.model.spec, self.model.tokenizer.template
-        marker = spec.query_marker_id if kind == "query" else spec.document_marker_id
-        prefix = spec.query_prefix if kind == "query" else spec.document_prefix
-        ids = self.model.tokenizer.ids(prefix + text, give_up=give_up)
-        if ids is None:
-            return None
-        budget = spec.max_length - len(template.before) - len(template.after) - (marker is not None)
-        states: list[Array] = []
-        for start, end in split_windows(len(ids), budget)[: self.max_windows]:
-            if states and give_up is not None and give_up():
-                return None
-            states.append(self.model.forward(*template.single(ids[start:end], marker=marker)))
-        vectors = np.concatenate(states).astype(np.float32)
-        lengths: Array = np.linalg.norm(vectors, axis=1, keepdims=True)
-        return vectors / np.maximum(lengths, 1e-12)
 
 
 class VectorCache:

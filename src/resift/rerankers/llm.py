@@ -119,8 +119,7 @@ class LLMReranker(FusesThenScores):
         completion = await self._chat.complete(messages, deadline=deadline)
         order = read_order(completion.text, len(texts), finished=completion.finished)
         if order is None:
-            message = "llm answered without an order: no passage number can be read from it."
-            raise ProviderBadAnswer(message, provider=self.name)
+            raise ProviderBadAnswer("llm answered without an order: it names no passage.", provider=self.name)
         return order
 
 

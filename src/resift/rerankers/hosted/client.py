@@ -20,7 +20,7 @@ from resift.errors import (
     require,
 )
 from resift.rerankers.hosted.endpoints import Endpoint, Secret, check_endpoint, find_key
-from resift.rerankers.hosted.providers import find_message, status_error
+from resift.rerankers.hosted.providers import status_error, value_at
 from resift.rerankers.hosted.transport import (
     UnusableBody,
     close_if_trailing_data,
@@ -107,18 +107,6 @@ class _StaleConnection(Exception):
     """The server closed a warm connection just as we used it; the request was not processed."""
 
 
-class _RequestTrace:
-    """Progress of one request, as httpx reports it."""
-
-    def __init__(self) -> None:
-        self.connected = False
-        self.answered = False
-
-    async def record(self, event: str, _info: object) -> None:
-        if event.startswith("connection.connect"):
-            self.connected = True
-
-
 class ProviderClient:
     """Posts JSON to one provider and returns JSON, or raises a ProviderError with the reason.
 
@@ -192,16 +180,17 @@ class ProviderClient:
     async def _attempt(self, path: str, content: bytes, model: str | None, *, stale_is_failure: bool = False) -> bytes:
         httpx = self._httpx
         client = await warm_client(self.endpoint)
-        trace = _RequestTrace()
+        connected = answered = False
+
+        async def trace(event: str, _info: object) -> None:
+            nonlocal connected
+            connected = connected or event.startswith("connection.connect")
+
         try:
             async with client.stream(
-                "POST",
-                self.endpoint.url(path),
-                content=content,
-                headers=self._headers(),
-                extensions={"trace": trace.record},
+                "POST", self.endpoint.url(path), content=content, headers=self._headers(), extensions={"trace": trace}
             ) as response:
-                trace.answered = True
+                answered = True
                 if response.status_code != 200:
                     raise await self._status_error(response, model)
                 encoding = response.headers.get("content-encoding", "").strip().lower()
@@ -213,10 +202,10 @@ class ProviderClient:
             raise self._bad_answer(exc) from None
         # Not chained: a transport error contains the request, and with it the key and the texts.
         except (httpx.TransportError, httpx.StreamError) as exc:
-            if trace.answered and isinstance(exc, httpx.RemoteProtocolError):
+            if answered and isinstance(exc, httpx.RemoteProtocolError):
                 raise self._bad_answer(UnusableBody("it broke off before its end")) from None
             # Neither a new connection nor an answer: a warm connection was dead, nothing was processed.
-            if not (trace.answered or trace.connected or stale_is_failure):
+            if not (answered or connected or stale_is_failure):
                 raise _StaleConnection from None
             raise self._unreachable(exc) from None
 
@@ -240,7 +229,8 @@ class ProviderClient:
             try:
                 async with asyncio.timeout(_ERROR_BODY_S):
                     body = await read_body(response.aiter_raw(), encoding, limit=_ERROR_BODY_BYTES)
-                message = find_message(parse_body(body), self._message_at)
+                answer = value_at(parse_body(body), self._message_at)
+                message = answer if isinstance(answer, str) else ""
             except (UnusableBody, TimeoutError, self._httpx.HTTPError):
                 message = ""
         return status_error(

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 
 from resift._internal.forking import ForkSafeLock
-from resift.errors import ConfigError, CostLimitExceeded
+from resift.errors import CostLimitExceeded
 from resift.events import Event
-from resift.types import JsonMapping, JsonValue
+from resift.rerankers.hosted.providers import value_at
+from resift.types import JsonMapping
 from resift.validation import is_finite_number
 
 SEARCH_DOCUMENTS = 100
@@ -86,12 +87,6 @@ def find_price(
     per_thousand_searches: float | None = None,
 ) -> Price | None:
     """Return the price of a model: the one given, else that of the table, else None."""
-    for name, value in (
-        ("price_per_million_tokens", per_million_tokens),
-        ("price_per_thousand_searches", per_thousand_searches),
-    ):
-        if value is not None and (not is_finite_number(value) or value < 0):
-            raise ConfigError(f"{provider}: {name} is {value!r}; pass dollars ≥ 0.")
     if per_million_tokens is not None or per_thousand_searches is not None:
         return Price(per_million_tokens, per_thousand_searches)
     for row in price_table()["prices"]:
@@ -109,18 +104,9 @@ def estimate_usage(query: str, texts: Sequence[str]) -> Usage:
 
 def read_usage(answer: object, expected: Usage) -> Usage:
     """Return the usage that an answer reports, or the expected one."""
-    tokens = _count_at(answer, ("usage", "total_tokens"))
-    units = _count_at(answer, ("meta", "billed_units", "search_units"))
-    if tokens is None and units is None:
-        return expected
-    return Usage(tokens or 0, units or 0)
-
-
-def _count_at(answer: object, path: Sequence[str]) -> int | None:
-    value: JsonValue = answer
-    for key in path:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return math.ceil(value) if is_finite_number(value) and 0 <= value < 1e12 else None
+    values = (value_at(answer, ("usage", "total_tokens")), value_at(answer, ("meta", "billed_units", "search_units")))
+    tokens, units = (math.ceil(v) if is_finite_number(v) and 0 <= v < 1e12 else None for v in values)
+    return expected if tokens is None and units is None else Usage(tokens or 0, units or 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,17 +119,6 @@ class CostLimits:
 
     def __bool__(self) -> bool:
         return any(limit is not None for limit in (self.call, self.minute, self.day))
-
-    def check(self, provider: str, price: Price | None, model: str | None) -> None:
-        """Raise ConfigError for a limit that is not a number ≥ 0, or that has no price to count by."""
-        for name, limit in (("call", self.call), ("minute", self.minute), ("day", self.day)):
-            if limit is not None and (not is_finite_number(limit) or limit < 0):
-                raise ConfigError(f"{provider}: max_usd_per_{name} is {limit!r}; pass dollars ≥ 0.")
-        if self and price is None:
-            raise ConfigError(
-                f"{provider}: there is a cost limit, but no known price of {model!r}. "
-                "Set price_per_million_tokens or price_per_thousand_searches."
-            )
 
 
 class _Window:

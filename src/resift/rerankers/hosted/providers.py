@@ -1,6 +1,6 @@
 """The rerank APIs as data, and how their answers are read. The code has no branch per vendor.
 
-To update a default model or add a provider, edit a row of `PROVIDERS`.
+To update a default model or add a provider, edit `providers.json`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
 
 from resift.errors import (
     ConfigError,
@@ -22,7 +25,7 @@ from resift.errors import (
     ProviderServerError,
     did_you_mean,
 )
-from resift.types import JsonMapping, JsonObject, ScoreScale
+from resift.types import JsonMapping, JsonObject, JsonValue, ScoreScale
 from resift.validation import is_finite_number
 
 
@@ -32,7 +35,8 @@ class Provider:
 
     An answer that is a bare array has no `rows_at`. `listwise_models` score a document relative to the other
     documents of the request, so their scores from two requests cannot be compared. `instruction_models` follow
-    an instruction that precedes the query.
+    an instruction that precedes the query. `max_bytes` allows two bytes per token of the provider's limit, which
+    is safe for every script.
     """
 
     name: str
@@ -67,87 +71,9 @@ class Provider:
 
 PROVIDERS: Mapping[str, Provider] = {
     provider.name: provider
-    for provider in (
-        Provider(
-            name="voyage",
-            path="/v1/rerank",
-            base_url="https://api.voyageai.com",
-            default_model="rerank-2.5",
-            needs_key=True,
-            key_env=("VOYAGE_API_KEY",),
-            cutoff_field="top_k",
-            fixed={"truncation": True, "return_documents": False},
-            rows_at="data",
-            message_at=("detail",),
-            # 600,000 tokens per request; two bytes per token is safe for every script.
-            max_bytes=1_200_000,
-            instruction_models=frozenset({"rerank-2.5", "rerank-2.5-lite"}),
-        ),
-        Provider(
-            name="cohere",
-            path="/v2/rerank",
-            base_url="https://api.cohere.com",
-            default_model="rerank-v4.0-pro",
-            needs_key=True,
-            key_env=("COHERE_API_KEY", "CO_API_KEY"),
-        ),
-        Provider(
-            name="cohere-v1",
-            path="/v1/rerank",
-            base_url="https://api.cohere.com",
-            default_model="rerank-multilingual-v3.0",
-            needs_key=True,
-            key_env=("COHERE_API_KEY", "CO_API_KEY"),
-            fixed={"return_documents": False},
-        ),
-        Provider(
-            name="jina",
-            path="/v1/rerank",
-            base_url="https://api.jina.ai",
-            default_model="jina-reranker-v2-base-multilingual",
-            needs_key=True,
-            key_env=("JINA_API_KEY",),
-            fixed={"return_documents": False},
-            message_at=("detail",),
-            listwise_models=frozenset({"jina-reranker-v3", "jina-reranker-v3.5"}),
-        ),
-        Provider(
-            name="mixedbread",
-            path="/v1/reranking",
-            base_url="https://api.mixedbread.com",
-            default_model="mixedbread-ai/mxbai-rerank-large-v2",
-            needs_key=True,
-            key_env=("MXBAI_API_KEY",),
-            documents_field="input",
-            cutoff_field="top_k",
-            fixed={"return_input": False},
-            rows_at="data",
-            score_field="score",
-            message_at=("detail",),
-        ),
-        Provider(
-            name="tei",
-            path="/rerank",
-            key_env=("TEI_API_KEY",),
-            documents_field="texts",
-            model_field=None,
-            cutoff_field=None,
-            fixed={"truncate": True, "raw_scores": False, "return_text": False},
-            rows_at=None,
-            score_field="score",
-            message_at=("error",),
-            max_documents=32,
-        ),
-        Provider(name="vllm", path="/v1/rerank", key_env=("VLLM_API_KEY",), message_at=("error", "message")),
-        Provider(
-            name="infinity",
-            path="/rerank",
-            key_env=("INFINITY_API_KEY",),
-            fixed={"return_documents": False, "raw_scores": False},
-            message_at=("error", "message"),
-        ),
-    )
+    for provider in msgspec.json.decode(Path(__file__).with_name("providers.json").read_bytes(), type=list[Provider])
 }
+"""The providers by name."""
 
 
 def find_provider(name: str) -> Provider:
@@ -244,11 +170,11 @@ def status_error(
     return error(f"{prefix}: {reason}", provider=provider, status=status)
 
 
-def find_message(answer: object, path: Sequence[str]) -> str:
-    """Return the text at a path of keys in an error answer, or an empty string."""
+def value_at(answer: JsonValue, path: Sequence[str]) -> JsonValue:
+    """Return the value at a path of keys in an answer, or None."""
     for key in path:
         answer = answer.get(key) if isinstance(answer, Mapping) else None
-    return answer if isinstance(answer, str) else ""
+    return answer
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:

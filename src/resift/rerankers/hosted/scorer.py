@@ -90,6 +90,14 @@ class HostedReranker(FusesThenScores):
         self.fuse_timeout_s = self._client.timeout_s
         self.model = model or row.default_model
         self.requires = (f"net.{provider}",)
+        amounts = {
+            "price_per_million_tokens": price_per_million_tokens,
+            "price_per_thousand_searches": price_per_thousand_searches,
+            "max_usd_per_call": max_usd_per_call,
+            "max_usd_per_minute": max_usd_per_minute,
+            "max_usd_per_day": max_usd_per_day,
+        }
+        check_at_least(provider, 0, **{name: value for name, value in amounts.items() if value is not None})
         self.price = find_price(
             provider,
             self.model,
@@ -97,9 +105,12 @@ class HostedReranker(FusesThenScores):
             per_thousand_searches=price_per_thousand_searches,
         )
         self.limits = CostLimits(call=max_usd_per_call, minute=max_usd_per_minute, day=max_usd_per_day)
-        self.limits.check(provider, self.price, self.model)
-        key = self._client.breaker_key(None)
-        self._spending = account_spending(key)
+        if self.limits and self.price is None:
+            raise ConfigError(
+                f"{provider}: there is a cost limit, but no known price of {self.model!r}. "
+                "Set price_per_million_tokens or price_per_thousand_searches."
+            )
+        self._spending = account_spending(self._client.breaker_key(None))
         self._batch_over = batch_over
         self._batch_size = batch_size
         self._max_chars = max_chars
@@ -162,7 +173,10 @@ class HostedReranker(FusesThenScores):
         texts = [hits[i].text[: self._max_chars] for i in sent]
         batches = self._plan_batches(query, texts)
         expected = [estimate_usage(query, [texts[i] for i in batch]) for batch in batches]
-        reserved = self._reserve(expected, deadline)
+        reserved = 0.0
+        if self.price is not None:
+            reserved = sum(map(self.price.cost, expected))
+            self._spending.reserve(self.name, reserved, self.limits, deadline.clock())
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(self._score_batch(query, [texts[i] for i in batch], usage, deadline))
@@ -184,25 +198,16 @@ class HostedReranker(FusesThenScores):
             reason = f"{len(failures)} of {len(batches)} batches failed: {failures[0]}"
         elif unsent:
             reason = f"{unsent} hits did not fit in one request, and scores of two requests are not comparable"
-        note = self.model or ""
         return Scores(
             values,
             self.name,
             degraded=reason is not None,
             reason=reason,
-            note=note,
+            note=self.model or "",
             scorer=self.info,
             tokens=int(usage.get("tokens", 0)),
             usage=usage,
         )
-
-    def _reserve(self, expected: Sequence[Usage], deadline: Deadline) -> float:
-        """Count the expected cost of a call against the limits, and return it."""
-        if self.price is None:
-            return 0.0
-        usd = sum(map(self.price.cost, expected))
-        self._spending.reserve(self.name, usd, self.limits, deadline.clock())
-        return usd
 
     def _settle(
         self, results: Sequence[BatchResult], expected: Sequence[Usage], reserved: float, deadline: Deadline
@@ -213,8 +218,9 @@ class HostedReranker(FusesThenScores):
         """
         answered = [result[1] for result in results if isinstance(result, tuple)]
         late = [usage for result, usage in zip(results, expected, strict=True) if isinstance(result, ProviderTimeout)]
-        cost = None if self.price is None else sum(map(self.price.cost, answered))
-        if self.price is not None and cost is not None:
+        cost = None
+        if self.price is not None:
+            cost = sum(map(self.price.cost, answered))
             self._spending.correct(cost + sum(map(self.price.cost, late)) - reserved, deadline.clock())
         if not answered:
             return {}
