@@ -25,6 +25,7 @@ TIME_LIMIT_S = 3600.0
 """Time limit for all files of a model together."""
 
 _HUB = "https://huggingface.co"
+_OFFLINE = "HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set"
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
@@ -76,7 +77,7 @@ def download_model(
     if spec.hub is None:
         raise ModelFileError(f"{spec.id!r} is not on the hub at a pinned revision.")
     if is_offline():
-        raise ModelFileError(f"{spec.id!r} is not downloaded: HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set.")
+        raise ModelFileError(f"{spec.id!r} is not downloaded: {_OFFLINE}.")
     hub = _Hub(spec.hub.repo, progress, clock, clock() + time_limit_s)
     # Files move to their final place only after verification.
     staging = folder.with_name(folder.name + ".part")
@@ -114,9 +115,7 @@ def download_repository(repo: str, revision: str, *, progress: Sink | None = Non
 
     command = f"resift models add ./folder --name {repo}"
     if is_offline():
-        raise ModelFileError(
-            f"{repo!r} is not downloaded: HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set. Add a local folder: {command}"
-        )
+        raise ModelFileError(f"{repo!r} is not downloaded: {_OFFLINE}. Add a local folder: {command}")
     hub = _Hub(repo, progress, time.monotonic, time.monotonic() + TIME_LIMIT_S)
     with _failures(repr(repo), f"Check the name, the network and HF_ENDPOINT, or run: {command}"):
         commit, names = hub.list_files(revision)

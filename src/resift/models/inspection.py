@@ -172,8 +172,8 @@ def _is_natural_list(value: JsonValue) -> TypeGuard[list[int]]:
     )
 
 
-_ARRAY_TYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}  # bfloat16 comes as uint16
-_INTEGER_TYPES = {"I64": "<i8", "I32": "<i4", "U8": "u1", "BOOL": "?"}
+# bfloat16 comes as uint16.
+_ARRAY_TYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "U8": "u1", "BOOL": "?"}
 
 
 def map_file(path: Path) -> memoryview:
@@ -193,7 +193,7 @@ def read_tensors(name: str, data: memoryview) -> dict[str, Array]:
     for key, row in header.items():
         if key == "__metadata__":
             continue
-        dtype = _ARRAY_TYPES.get(row["dtype"]) or _INTEGER_TYPES.get(row["dtype"])
+        dtype = _ARRAY_TYPES.get(row["dtype"])
         if dtype is None:
             raise ModelFileError(
                 f"{name!r}, tensor {key[:60]!r}, has the type {row['dtype']}. Supported: F32, F16 and BF16."

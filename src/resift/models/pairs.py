@@ -63,7 +63,7 @@ class PairOptions:
 class PairCall:
     """One call in progress: a score per text, filled in by the workers. Its repr shows no text.
 
-    `text_notes` lists the scored windows of texts of which not all windows were scored.
+    `note` is a remark about the query, `text_notes` list the scored windows of texts that were not scored whole.
     """
 
     texts: list[str]
@@ -72,7 +72,7 @@ class PairCall:
     query: list[int] = field(default_factory=list)
     query_parts: list[tuple[int, int]] = field(default_factory=list)
     scores: dict[str, float] = field(default_factory=dict)
-    notes: set[str] = field(default_factory=set)
+    note: str = ""
     text_notes: dict[str, str] = field(default_factory=dict)
     token_counts: dict[str, int] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -88,11 +88,6 @@ class PairCall:
         """Number of tokens of all texts, each with the query."""
         counts = self.token_counts
         return sum(counts[text] + len(self.query) for text in self.texts if text in counts)
-
-    @property
-    def note(self) -> str:
-        """Remarks about the scores, or an empty string."""
-        return "; ".join(sorted(self.notes))
 
 
 class PairModel:
@@ -163,7 +158,7 @@ class PairModel:
             call.query_parts += [(before + first, before + last) for first, last in sentence if last > first]
         count = len(call.query_parts)
         chosen = f", {QUERY_PARTS} of them with each text" if count > QUERY_PARTS else ""
-        call.notes.add(f"query of {len(ids)} tokens read in {count} parts{chosen}")
+        call.note = f"query of {len(ids)} tokens read in {count} parts{chosen}"
 
     def _tokenize(self, text: str, call: PairCall) -> list[int] | None:
         return self.model.tokenizer.ids(text, give_up=lambda: call.deadline.expired)

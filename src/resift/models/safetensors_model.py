@@ -97,7 +97,7 @@ class StaticSession:
         return np.asarray(self._table[ids].sum(axis=0, dtype=np.float64) / len(ids), np.float32)
 
 
-def open_safetensors(files: ModelFiles, *, precision: Precision | None = None) -> Session:
+def open_safetensors(files: ModelFiles) -> Session:
     """Return a session for verified files; packs the weights if no packed file exists yet."""
     spec = files.spec
     if spec.is_static:
@@ -109,18 +109,13 @@ def open_safetensors(files: ModelFiles, *, precision: Precision | None = None) -
     if kernel.name is None:
         reason = "; ".join(filter(None, (kernel.reason, kernel.fix)))
         raise ModelLoadError(f"{spec.id!r} needs Resift's native engine: {reason}.")
-    return TransformerSession(_load_or_pack(files, kernel, precision or spec.precision), kernel)
-
-
-def packed_path(files: ModelFiles, kernel: Kernel, precision: Precision) -> Path:
-    """Return where the packed weights of a model are cached."""
-    pins = "\n".join(f"{pinned.sha256} {pinned.name}" for pinned in sorted(files.spec.files))
-    key = f"{LAYOUT} {kernel.name} {precision}\n{pins}"
-    return cache_folder("models") / "packed" / f"{hashlib.sha256(key.encode()).hexdigest()[:40]}.resift"
+    return TransformerSession(_load_or_pack(files, kernel, spec.precision), kernel)
 
 
 def _load_or_pack(files: ModelFiles, kernel: Kernel, precision: Precision) -> PackedWeights:
-    path = packed_path(files, kernel, precision)
+    pins = "\n".join(f"{pinned.sha256} {pinned.name}" for pinned in sorted(files.spec.files))
+    key = hashlib.sha256(f"{LAYOUT} {kernel.name} {precision}\n{pins}".encode()).hexdigest()
+    path = cache_folder("models") / "packed" / f"{key[:40]}.resift"
     packed = _load_existing(path)
     if packed is not None:
         return packed

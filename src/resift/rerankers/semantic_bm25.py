@@ -24,7 +24,7 @@ from resift.rerankers.rescore import FusesThenScores
 from resift.resilience.budget import Budget
 from resift.text.analysis import POOL, Analyzer
 from resift.types import Hit, ScorerInfo, Scores
-from resift.validation import check_arguments, option
+from resift.validation import check_arguments, is_finite_number, option
 
 CACHED_TEXTS = 2048
 """Texts whose word counts or vectors are cached; the oldest are dropped first."""
@@ -76,7 +76,7 @@ class SemanticBM25Reranker(FusesThenScores):
         vector_key: str = "vector",
     ) -> None:
         for name, weight in (("semantic_weight", semantic_weight), ("bm25_weight", bm25_weight)):
-            if isinstance(weight, bool) or not math.isfinite(weight) or weight < 0:
+            if not is_finite_number(weight) or weight < 0:
                 raise InputError(f"{name} is {weight}; pass a number ≥ 0.")
         total = semantic_weight + bm25_weight
         if total <= 0:

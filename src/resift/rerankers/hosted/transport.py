@@ -7,13 +7,13 @@ import json
 import logging
 import ssl
 import zlib
-from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import islice
 from typing import TYPE_CHECKING, NoReturn
 from weakref import WeakKeyDictionary
 
@@ -134,43 +134,21 @@ def _tls_context(*, plain: bool) -> ssl.SSLContext:
 
 # --- Concurrency: one limit per provider for the whole process ----------------------------------------------
 
-SWEEP_S = 0.25
-"""How often a waiting request looks for permits whose event loop was closed during a call."""
-
-
-class _Permit:
-    """The right of one request to be in flight."""
-
-    __slots__ = ("granted", "loop")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
-        self.granted: asyncio.Future[None] = loop.create_future()
-
-    def wake(self) -> bool:
-        """Resume the waiting task; False if its loop is closed."""
-        try:
-            self.loop.call_soon_threadsafe(self._grant)
-        except RuntimeError:
-            return False
-        return True
-
-    def _grant(self) -> None:
-        if not self.granted.done():
-            self.granted.set_result(None)
+POLL_S = 0.01
+"""How often a waiting request looks for a free slot: a release in one event loop cannot wake another."""
 
 
 class ConcurrencyLimit:
     """A first-in, first-out semaphore for tasks of several event loops and threads.
 
     asyncio.Semaphore belongs to one loop, but a provider's limit applies to the process. A loop that is
-    closed during a call never finishes its tasks, so their permits are reclaimed.
+    closed during a call never finishes its tasks, so their slots are reclaimed.
     """
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self._active: set[_Permit] = set()
-        self._waiting: deque[_Permit] = deque()
+        # In order of arrival; the first `capacity` tickets are in flight.
+        self._tickets: dict[object, asyncio.AbstractEventLoop] = {}
         self._lock = ForkSafeLock()
         after_fork(self)
 
@@ -178,8 +156,7 @@ class ConcurrencyLimit:
     def in_use(self) -> int:
         """Number of requests in flight."""
         with self._lock:
-            self._reclaim()
-            return len(self._active)
+            return min(self.capacity, sum(not loop.is_closed() for loop in self._tickets.values()))
 
     def narrow(self, capacity: int) -> None:
         """Lower the limit; a higher number changes nothing."""
@@ -188,45 +165,29 @@ class ConcurrencyLimit:
 
     def reset_after_fork(self) -> None:
         """Start from zero in a forked child: the parent's requests are not in flight here."""
-        self._active = set()
-        self._waiting = deque()
+        self._tickets = {}
 
     @asynccontextmanager
     async def permit(self) -> AsyncIterator[None]:
         """Wait for a free slot and hold it for the block."""
-        permit = _Permit(asyncio.get_running_loop())
+        ticket = object()
         with self._lock:
-            self._reclaim()
-            # Nobody overtakes those who wait.
-            is_active = len(self._active) < self.capacity and not self._waiting
-            if is_active:
-                self._active.add(permit)
-            else:
-                self._waiting.append(permit)
+            self._tickets[ticket] = asyncio.get_running_loop()
         try:
-            # Polls, because nobody returns the permit of a closed loop.
-            while not is_active and not permit.granted.done():
-                await asyncio.wait({permit.granted}, timeout=SWEEP_S)
-                self._grant_waiting()
+            while not self._is_admitted(ticket):
+                await asyncio.sleep(POLL_S)
             yield
         finally:
             with self._lock:
-                # Active from the moment of the grant, whether or not its task woke up.
-                self._active.discard(permit)
-                if permit in self._waiting:
-                    self._waiting.remove(permit)
-            self._grant_waiting()
+                self._tickets.pop(ticket, None)
 
-    def _grant_waiting(self) -> None:
+    def _is_admitted(self, ticket: object) -> bool:
         with self._lock:
-            self._reclaim()
-            while self._waiting and len(self._active) < self.capacity:
-                permit = self._waiting.popleft()
-                if permit.wake():
-                    self._active.add(permit)
-
-    def _reclaim(self) -> None:
-        self._active.difference_update([permit for permit in self._active if permit.loop.is_closed()])
+            first = list(islice(self._tickets.items(), self.capacity))
+            for other, loop in first:
+                if loop.is_closed():
+                    del self._tickets[other]
+            return any(other is ticket for other, _ in first)
 
 
 _limits: dict[tuple[str, str], ConcurrencyLimit] = {}
