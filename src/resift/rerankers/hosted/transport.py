@@ -174,7 +174,7 @@ class ConcurrencyLimit:
         with self._lock:
             self._tickets[ticket] = asyncio.get_running_loop()
         try:
-            while not self._is_admitted(ticket):
+            while not self._is_admitted(ticket):  # noqa: ASYNC110 - an event belongs to one loop
                 await asyncio.sleep(POLL_S)
             yield
         finally:
