@@ -119,7 +119,7 @@ class LLMReranker(FusesThenScores):
         completion = await self._chat.complete(messages, deadline=deadline)
         order = read_order(completion.text, len(texts), finished=completion.finished)
         if order is None:
-            raise ProviderBadAnswer("llm answered without an order: it names no passage.", provider=self.name)
+            raise ProviderBadAnswer("llm answered without an order: it has no passage number.", provider=self.name)
         return order
 
 
