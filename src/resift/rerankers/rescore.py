@@ -127,9 +127,7 @@ async def rerank_hits(
     """
     started = time.perf_counter()
     # A hit without text is not scored: a model would score an empty one like any other.
-    texts = [
-        hit if (text := hit.text) and not text.isspace() else _with_text(hit, missing_text, text_keys) for hit in hits
-    ]
+    texts = [_with_text(hit, missing_text, text_keys) for hit in hits]
     scorable = [i for i, hit in enumerate(texts) if hit is not None]
     with nullcontext() if sink is None else ambient_sink(sink):
         scores = await _score(scorer, query, [hit for hit in texts if hit is not None], deadline or Deadline.never())

@@ -19,7 +19,7 @@ from resift.errors import (
     ProviderUnreachable,
     require,
 )
-from resift.rerankers.hosted.endpoints import Endpoint, Secret, check_endpoint, find_key
+from resift.rerankers.hosted.endpoints import check_endpoint, find_key
 from resift.rerankers.hosted.providers import status_error, value_at
 from resift.rerankers.hosted.transport import (
     UnusableBody,
@@ -69,40 +69,6 @@ class ConnectionOptions(TypedDict, total=False):
     max_concurrency: int
 
 
-def connect(
-    provider: str,
-    base_url: str,
-    options: ConnectionOptions,
-    *,
-    message_at: Sequence[str],
-    key_env: Sequence[str] = (),
-    needs_key: bool = False,
-) -> ProviderClient:
-    """Return the client for an address; `key_env` are the provider's own variables.
-
-    Raises ConfigError for an unsafe address, and if a key is needed or named but missing.
-    """
-    named = options.get("api_key_env")
-    variables = (named,) if named else key_env
-    key = find_key(provider, options.get("api_key"), options.get("api_key_file"), env=variables)
-    # A variable that is named but empty is a mistake, even if no key is needed.
-    if key is None and (needs_key or named):
-        raise MissingKeyError(f"{provider}: no key. Set {' or '.join(variables)}, or pass api_key= or api_key_file=.")
-    endpoint = check_endpoint(
-        provider,
-        base_url,
-        allow_loopback=options.get("allow_loopback", False),
-        allow_private=options.get("allow_private", False),
-    )
-    return ProviderClient(
-        endpoint,
-        key,
-        timeout_s=options.get("timeout_s", 10.0),
-        max_concurrency=options.get("max_concurrency", 8),
-        message_at=message_at,
-    )
-
-
 class _StaleConnection(Exception):
     """The server closed a warm connection just as we used it; the request was not processed."""
 
@@ -110,28 +76,38 @@ class _StaleConnection(Exception):
 class ProviderClient:
     """Posts JSON to one provider and returns JSON, or raises a ProviderError with the reason.
 
-    Connections stay warm per event loop, and all clients of one provider share a concurrency limit.
+    Connections stay warm per event loop, and all clients of one provider share a concurrency limit. `key_env` are
+    the provider's own variables. Raises ConfigError for an unsafe address, and if a key is needed or named but
+    missing.
     """
 
     def __init__(
         self,
-        endpoint: Endpoint,
-        key: Secret | None = None,
+        provider: str,
+        base_url: str,
+        options: ConnectionOptions,
         *,
-        timeout_s: float,
-        max_concurrency: int,
-        message_at: Sequence[str] = (),
+        message_at: Sequence[str],
+        key_env: Sequence[str] = (),
+        needs_key: bool = False,
     ) -> None:
-        preload(endpoint)
+        named = options.get("api_key_env")
+        variables = (named,) if named else key_env
+        self.key = find_key(provider, options.get("api_key"), options.get("api_key_file"), env=variables)
+        # A variable that is named but empty is a mistake, even if no key is needed.
+        if self.key is None and (needs_key or named):
+            names = " or ".join(variables)
+            raise MissingKeyError(f"{provider}: no key. Set {names}, or pass api_key= or api_key_file=.")
+        loopback, private = options.get("allow_loopback", False), options.get("allow_private", False)
+        self.endpoint = check_endpoint(provider, base_url, allow_loopback=loopback, allow_private=private)
+        preload(self.endpoint)
         self._httpx = require("httpx", extra="hosted")
-        if not is_finite_number(timeout_s) or timeout_s <= 0:
-            raise ConfigError(f"{endpoint.provider}: timeout_s is {timeout_s!r}; it must be above 0.")
-        check_at_least(endpoint.provider, 1, max_concurrency=max_concurrency)
-        self.endpoint = endpoint
-        self.key = key
-        self.timeout_s = timeout_s
+        self.timeout_s, max_concurrency = options.get("timeout_s", 10.0), options.get("max_concurrency", 8)
+        if not is_finite_number(self.timeout_s) or self.timeout_s <= 0:
+            raise ConfigError(f"{provider}: timeout_s is {self.timeout_s!r}; it must be above 0.")
+        check_at_least(provider, 1, max_concurrency=max_concurrency)
         self._message_at = tuple(message_at)
-        self._limit = shared_limit(endpoint.provider, endpoint.origin, max_concurrency)
+        self._limit = shared_limit(provider, self.endpoint.origin, max_concurrency)
 
     def __repr__(self) -> str:
         return f"ProviderClient({self.endpoint.provider!r}, {self.endpoint.base_url!r})"
@@ -303,7 +279,7 @@ class ChatClient:
         check_at_least(name, 1, max_tokens=max_tokens)
         check_at_least(name, 0, temperature=temperature)
         options: ConnectionOptions = {"timeout_s": 30.0, "max_concurrency": 4, **connection}
-        self._client = connect(name, base_url, options, message_at=("error", "message"))
+        self._client = ProviderClient(name, base_url, options, message_at=("error", "message"))
         self.name = name
         self.model = model
         self._body = {"temperature": temperature, "max_tokens": max_tokens, **(body or {})}

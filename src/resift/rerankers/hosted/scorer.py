@@ -26,7 +26,7 @@ from resift.errors import (
     ProviderTimeout,
 )
 from resift.events import emit
-from resift.rerankers.hosted.client import ConnectionOptions, MissingKeyError, check_at_least, connect
+from resift.rerankers.hosted.client import ConnectionOptions, MissingKeyError, ProviderClient, check_at_least
 from resift.rerankers.hosted.cost import (
     CostLimits,
     ProviderBilled,
@@ -83,7 +83,7 @@ class HostedReranker(FusesThenScores):
                 "pass its address, e.g. base_url='https://rerank.example.org'."
             )
         self._provider = row
-        self._client = connect(
+        self._client = ProviderClient(
             provider, address, connection, message_at=row.message_at, key_env=row.key_env, needs_key=row.needs_key
         )
         self.name = provider
