@@ -15,7 +15,15 @@ import resift
 from resift._internal.sync import run_sync
 from resift.cli.main import main
 from resift.deadline import Deadline
-from resift.errors import InputError, MissingExtraError, ModelError, ModelFileError, ModelProbeError, install_command
+from resift.errors import (
+    InputError,
+    MissingExtraError,
+    ModelError,
+    ModelFileError,
+    ModelLoadError,
+    ModelProbeError,
+    install_command,
+)
 from resift.models.known_models import decoder_prompts
 from resift.models.locate import resolve
 from resift.models.pinning import add_model, probe_model
@@ -233,6 +241,11 @@ def test_a_file_that_is_not_pinned_is_not_read(folders, tmp_path, monkeypatch):
     (tmp_path / "model" / "config.json").write_text("{}")
     with pytest.raises(ModelFileError, match="pin"):
         resolve("mine/x")
+
+
+def test_a_prompt_that_leaves_no_room_is_refused(folders):
+    with pytest.raises(ModelLoadError, match="max_length 40"):
+        TorchReranker(folders / "decoder", probe=False, max_length=40)
 
 
 def test_a_model_without_its_head_is_refused(folders, tmp_path):

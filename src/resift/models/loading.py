@@ -29,6 +29,9 @@ _PROBE = ("is this model in order?", "Yes: its answer to this pair of texts is a
 # Both engines round to int8 in their own way, so they agree closely but not exactly.
 _TOLERANCE = 0.05
 
+MIN_TEXT_TOKENS = 32
+"""Tokens that a decoder's prompt must leave for query and document."""
+
 _OUTPUTS: dict[Kind, str] = {
     "cross-encoder": "one score per pair of texts",
     "nli": "one score per label, for two labels or more",
@@ -72,6 +75,11 @@ class Model:
         )
         if self.prompt is not None:
             self.tokenizer.template = self.tokenizer.prompt_template(self.prompt.fixed_parts())
+            prompt_size = self.tokenizer.template.size
+            if self.spec.max_length < prompt_size + MIN_TEXT_TOKENS:
+                raise ModelLoadError(
+                    f"{self.spec.id!r} has max_length {self.spec.max_length}; its prompt has {prompt_size} tokens."
+                )
         self.pools = bool(files.spec.weights) and files.spec.kind == "bi-encoder"
         """Whether the output is one vector per text rather than one per token."""
         self._seconds_per_token = 0.0

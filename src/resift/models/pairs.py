@@ -144,8 +144,8 @@ class PairModel:
     def _tokenize_query(self, query: str, call: PairCall) -> None:
         """Keep a query of up to half a row; split a longer one into sentences."""
         prompt = self.model.prompt
-        text = query if prompt is None else prompt.query.replace("{}", query)
-        ids, half = self._tokenize(text, call), self.model.spec.max_length // 2
+        wrap = "{}" if prompt is None else prompt.query
+        ids, half = self._tokenize(wrap.replace("{}", query), call), self.model.spec.max_length // 2
         if ids is None:
             return
         if len(ids) <= half:
@@ -153,7 +153,7 @@ class PairModel:
             return
         for start, end in sentence_spans(query, lowercase_starts=True):
             before = len(call.query)
-            call.query += self._tokenize(query[start:end], call) or []
+            call.query += self._tokenize(wrap.replace("{}", query[start:end]), call) or []
             sentence = split_windows(len(call.query) - before, min(QUERY_PART, half))
             call.query_parts += [(before + first, before + last) for first, last in sentence if last > first]
         count = len(call.query_parts)
