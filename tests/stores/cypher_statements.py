@@ -133,6 +133,8 @@ READS = [
     "MATCH (n) RETURN n; // done",
     "MATCH (n) RETURN n;\n\n",
     "/* hint */ MATCH (n) RETURN n",
+    "MATCH (a)-[e]->(b)-[f]->(c) WHERE a.x > 1 HINT (((a JOIN e) JOIN b) MULTI_JOIN f MULTI_JOIN g) JOIN c RETURN a",
+    "MATCH (a)-[e]->(b) HINT (a JOIN e) JOIN b RETURN a.x ORDER BY a.x",
     "\n\n  MATCH (n)\n\tRETURN n\n",
     "RETURN [x IN [1, 2] | x * y] AS l",
     "RETURN [1 * 2, a * b, -a]",
@@ -251,8 +253,6 @@ READS = [
 ]
 
 REFUSED = [
-    "MATCH (a)-[e]->(b)-[f]->(c) WHERE a.x > 1 HINT (((a JOIN e) JOIN b) MULTI_JOIN f MULTI_JOIN g) JOIN c RETURN a",
-    "MATCH (a)-[e]->(b) HINT (a JOIN e) JOIN b RETURN a.x ORDER BY a.x",
     "MATCH (a)-->(b)<--(c) USING JOIN ON b RETURN a",
     "MATCH (n:P) USING TEXT INDEX n:P(name, other) WHERE n.name = 'x' RETURN n",
     "MATCH (n) USING INDEX n:Person(name) WHERE n.name = 'x' RETURN n",

@@ -321,6 +321,8 @@ class _Parser:
             self._advance(OPERAND, tokens=2)
         elif key == "FINISH":
             self._advance(CALLED)
+        elif key == "HINT":
+            self._take_join_hint()
         else:
             raise self._word_error(key)
 
@@ -346,6 +348,27 @@ class _Parser:
         self._advance(CALLED, tokens=length)
         if self._peek().is_("("):
             self._push(_Frame("(", OPERAND, then=CALLED))
+
+    def _take_join_hint(self) -> None:
+        """Take Ladybug's join order completely, so that it can contain names only: HINT ((a JOIN e) JOIN b)."""
+        self._index += 1
+        depth = 0
+        while True:
+            while self._peek().is_("("):
+                depth += 1
+                self._index += 1
+            if self._peek().kind not in (WORD, NAME):
+                raise self._error("something else where a name is expected")
+            self._index += 1
+            while depth and self._peek().is_(")"):
+                depth -= 1
+                self._index += 1
+            if self._peek().key not in ("JOIN", "MULTI_JOIN"):
+                break
+            self._index += 1
+        if depth:
+            raise self._error("a join hint whose brackets do not match")
+        self._top.state = AFTER
 
     def _take_type(self) -> None:
         """Take the type of CAST(x AS type) completely: INT64[], DECIMAL(18, 3), STRUCT(a UNION(b INT64, c STRING))."""
