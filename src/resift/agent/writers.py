@@ -96,7 +96,8 @@ class ExtractiveWriter:
             return answer_probability(scorer, scores[i], fit, above_heading=above_heading)
 
         has_known_cosines = self._embedder is not None and embedder_name(self._embedder) in COSINES
-        if scorer == WORDS or (scorer == VECTORS and not has_known_cosines):
+        scale = WORDS if scorer == VECTORS and not has_known_cosines else scorer
+        if scale == WORDS:
             # These scores have no known scale, so the words of all sentences are compared.
             probabilities = {i: probability(WORDS, i) for i in range(len(candidates))}
             order = sorted(probabilities, key=lambda i: (-probabilities[i], -scores[i], i))
@@ -108,7 +109,7 @@ class ExtractiveWriter:
                 heading_scores = await self._score_headings(question, sorted(headings), deadline)
             probabilities = {i: probability(scorer, i) for i in order}
         best = order[0]
-        min_probability = MIN_PROBABILITY[scorer]
+        min_probability = MIN_PROBABILITY[scale]
         if probabilities[best] < min_probability:
             return WrittenAnswer((), self.name, (*notes, "no sentence answers the question"))
         min_score = scores[best] - _MARGIN[scorer]
