@@ -15,7 +15,7 @@ from resift.errors import ModelFileError
 from resift.models.architectures import build_network
 from resift.models.architectures.tensors import Config, Tensors
 from resift.models.network import Dense, Network, NetworkLayer, Norm
-from resift.models.packed_weights import load_packed, pack_network, save_packed
+from resift.models.packed_weights import load_packed, pack_network, save_packed, to_float32
 from resift.models.safetensors_model import TransformerSession
 from resift.native.library import usable_kernels
 
@@ -260,3 +260,12 @@ def test_bfloat16_weights_are_read():
     values = np.array([1.0, -2.5, 0.15625], np.float32)
     halves = (values.view(np.uint32) >> 16).astype(np.uint16)
     np.testing.assert_array_equal(to_float32(halves), values)
+
+
+def test_weights_at_odd_addresses_are_copied():
+    """The C code reads whole floats."""
+    values = np.arange(6, dtype=np.float32)
+    misplaced = np.frombuffer(b"xx" + values.tobytes(), np.float32, offset=2)
+    assert not misplaced.flags.aligned
+    assert to_float32(misplaced).flags.aligned
+    np.testing.assert_array_equal(to_float32(misplaced), values)

@@ -352,7 +352,8 @@ def to_float32(array: Array) -> Array:
     """Return an array as float32; uint16 holds the upper halves of bfloat16 numbers."""
     if array.dtype == np.uint16:
         return (array.astype(np.uint32) << 16).view(np.float32)
-    return np.ascontiguousarray(array, dtype=np.float32)
+    # A safetensors header may have any length, so the tensors after it may begin at any byte.
+    return np.require(array, np.float32, ["C", "ALIGNED"])
 
 
 def allocate_aligned(size: int, dtype: str) -> Array:
