@@ -13,6 +13,7 @@ import sys
 import numpy as np
 
 from resift.cli import serve
+from resift.cli.arguments import add_options
 from resift.server import serve_app
 from resift.server.running import bind_socket, run_worker
 from resift.types import ScorerInfo, Scores
@@ -68,7 +69,7 @@ def made(options):
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    serve.SERVE.configure(parser)
+    add_options(parser, serve.SERVE)
     args = parser.parse_args()
     options, listening = serve.server_options(args), serve.listening_options(args)
     listener = bind_socket(listening)
