@@ -122,9 +122,13 @@ def test_modules_that_do_not_fit_together_are_refused(tmp_path, number):
 
 @pytest.mark.parametrize(
     ("network", "name", "value"),
-    [("modernbert-cls", "local_attention", 1), ("modernbert-cls", "max_position_embeddings", 1 << 20)],
+    [
+        ("modernbert-cls", "local_attention", 1),
+        ("modernbert-cls", "max_position_embeddings", 1 << 20),
+        ("bert", "model_type", ["bert"]),
+    ],
 )
-def test_sizes_without_meaning_are_refused(tmp_path, network, name, value):
+def test_values_without_meaning_are_refused(tmp_path, network, name, value):
     folder = network_folder(tmp_path / "model", network, **{name: value})
     with pytest.raises(ModelFileError, match=name):
         read_model_folder(folder)

@@ -129,7 +129,7 @@ class _FolderReader:
         path = next((path for kind, path in modules if kind == "Transformer"), "")
         nested = f"{path}/{CONFIG}"
         config = Config(self._json(nested) if path and self._exists(nested) else config_values)
-        if not native or config.value("model_type") not in FAMILIES:
+        if not native or config.text("model_type") not in FAMILIES:
             return self._read_for_torch(config, others)
         network = build_network(config, _float_tensors(self._tensors(path)))
         self._check_lower_case(others)
