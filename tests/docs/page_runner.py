@@ -105,6 +105,8 @@ def run_script(script: Path) -> None:
     sys.argv = [script.name]
     sys.path[0] = str(script.parent)
     warnings.simplefilter("error")
+    # Pydantic AI looks for an event loop in a way that Python 3.13 warns about.
+    warnings.filterwarnings("ignore", "There is no current event loop", DeprecationWarning)
     runpy.run_path(str(script), run_name="__main__")  # spawned processes import it by its path
     sys.exit()
 

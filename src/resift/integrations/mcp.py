@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -84,7 +85,10 @@ def create_mcp_server(
             idempotent_hint=True,
             open_world_hint=False,
         )
-        server.tool(name=tool.__name__, annotations=annotations, structured_output=True)(_hide_errors(tool))
+        text = inspect.getdoc(tool)  # without its indentation, which Python 3.13 removes and 3.11 keeps
+        server.tool(name=tool.__name__, description=text, annotations=annotations, structured_output=True)(
+            _hide_errors(tool)
+        )
     if index is not None:
 
         async def document(id: str) -> str:
