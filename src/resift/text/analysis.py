@@ -128,8 +128,8 @@ def check_language(language: str) -> None:
     if not isinstance(language, str):
         raise InputError(f"The language is {language!r}; pass its name.")
     if language not in stemmed_languages():
-        known = did_you_mean(language, ["auto", "none", *stemmed_languages()])
-        raise InputError(f"Unknown language {language!r}. {known}")
+        known = did_you_mean(language, stemmed_languages())
+        raise InputError(f"Unknown language {language!r}. {known} auto detects it, and none does not stem.")
 
 
 def _snowball() -> ModuleType:
