@@ -196,7 +196,7 @@ def share_work() -> None:
 
     running.run_demo = once
     fixed = {"p50": 12.3, "p95": 45.6, "p99": 78.9}
-    evaluating.latency = lambda times: fixed if times else {}
+    evaluating.Outcome.latency = property(lambda outcome: fixed if outcome.answers else {})
 
 
 def shoot(words: list[str]) -> None:

@@ -81,7 +81,7 @@ def hostile_report() -> str:
             ids = (f"d{text}", f"other{text}")
             ids = ids if right else ids[::-1]
             paths = {id: [PathStep("retrieve", text, at, text)] for at, id in enumerate(ids, start=1)}
-            answers[query] = Answer(query, "x", ids, 1.0, k=10, paths=paths, reason=text)
+            answers[query] = Answer(query, "x", ids, 1.0, paths=paths, reason=text)
         run = {query: answer.ids for query, answer in answers.items()}
         return Outcome(name, judge.quality(run), run, answers)
 
