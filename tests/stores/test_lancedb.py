@@ -58,7 +58,7 @@ def test_vectors_of_another_embedder_are_refused(tmp_path: Path) -> None:
     async def body() -> None:
         await LanceDBVectorStore(tmp_path, embedder=HashingEmbedder()).add([{"id": "a", "text": "b"}])
         other = LanceDBVectorStore(tmp_path, embedder=HashingEmbedder(dimension=32, name="other"))
-        with pytest.raises(StoreError, match="'hashing-test', not of 'other'"):
+        with pytest.raises(StoreError, match="'hashing-test', not from 'other'"):
             await other.search("b", k=1)
 
     asyncio.run(body())

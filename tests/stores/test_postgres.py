@@ -77,7 +77,7 @@ def test_vectors_of_another_embedder_are_refused() -> None:
         await store.add([{"id": "a", "text": "b"}])
 
     async def second(store: PostgresStore) -> None:
-        with pytest.raises(StoreError, match="'hashing-test', not of 'other'"):
+        with pytest.raises(StoreError, match="'hashing-test', not from 'other'"):
             await store.search("b", k=1)
 
     run(first, table=table, embedder=HashingEmbedder())

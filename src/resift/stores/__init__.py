@@ -1,4 +1,4 @@
-"""Stores: where documents live and are searched. One module per engine, imported on first use."""
+"""Stores keep documents and search them. There is one module per engine, imported on first use."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What every store on another engine shares: modes, over-fetching, ties, threads and error messages.
+"""Base classes of stores on external engines: search modes, over-fetching, ties, threads and error messages.
 
-`BackendStore` searches any table. `EngineStore` also creates and fills its table: ids, metadata keys and
-values reach an engine only as hashes or JSON text. Nothing in them can be read as syntax, and every engine
-filters by the same equality (`filters.canonical_text`).
+`BackendStore` searches any table. `EngineStore` also creates and fills its table. Ids, metadata keys and
+values reach the engine only as hashes or JSON text, so it cannot interpret them as syntax. All engines share
+one definition of equality in filters (`filters.canonical_text`).
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ P = ParamSpec("P")
 S = TypeVar("S", bound="BackendStore")
 
 TAGS_VERSION = "2"
-"""Version of the tags in a table; version 1 (Resift 0.2) has none for the items of lists."""
+"""Version of the tags in a table. Version 1 (Resift 0.2) has no tags for list items."""
 _MAX_VALUE_LENGTH = 80
-_SCORE_TOLERANCE = 1e-5  # engines sum float32 in any order, so closer scores may be equal
+_SCORE_TOLERANCE = 1e-5  # engines sum float32 in any order, so scores closer than this may be ties
 
 Document = JsonMapping
 """A stored document: its id, text and metadata."""
@@ -47,10 +47,10 @@ Document = JsonMapping
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions(EmbedderOptions):
-    """Search options that several stores share."""
+    """Search options shared by several stores."""
 
     embedder: str | None = option(
-        "Model that embeds the query: a model's id, or `none` to search by keywords only.",
+        "Model that embeds the query: a model id, or `none` to search by keywords only.",
         default=None,
         choices=lambda: [NO_EMBEDDER, *embedding_models()],
         advice=pin_advice,
@@ -60,17 +60,17 @@ class SearchOptions(EmbedderOptions):
 
 
 class ApiKeyOptions(Options):
-    """Options with `api_key_env`, whose value is the argument `api_key` of the store."""
+    """Options with `api_key_env`, the environment variable that provides the store's `api_key`."""
 
     def arguments(self) -> JsonObject:
-        """Return the arguments of the store, with the API key from its variable."""
+        """Return the arguments of the store, with the API key from its environment variable."""
         arguments = super().arguments()
         variable = arguments.pop("api_key_env", None)
         return arguments if variable is None else {**arguments, "api_key": require_variable(str(variable))}
 
 
 class Row(NamedTuple):
-    """One row that an engine returned, with its score if it has one."""
+    """A row returned by an engine, with its score if it has one."""
 
     values: JsonMapping
     score: float | None = None
@@ -87,22 +87,22 @@ def in_thread(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S,
 
 
 class BackendStore(base.HybridSearch):
-    """The part of a store that does not depend on its engine.
+    """The engine-independent part of a store.
 
-    Subclasses fetch rows: the best by keywords, or the nearest by vectors. If an approximate index returns
-    too few rows that pass the filter, the search is repeated without it.
+    Subclasses fetch the best rows of a keyword search or the nearest rows of a vector search. If an
+    approximate index returns too few rows that pass the filter, the search is repeated without the index.
     """
 
     engine: ClassVar[str] = "Store"
-    """What messages call the store."""
+    """Name of this kind of store in error messages."""
     max_fetch: ClassVar[int] = sys.maxsize
-    """Rows that are fetched at most to find k that pass the filter."""
+    """Maximum number of rows to fetch in order to find k that pass the filter."""
     extra_rows: ClassVar[int] = 0
-    """Rows fetched beyond k, because engines break ties differently; here they are broken by id."""
+    """Number of rows to fetch beyond k. Engines break ties differently; Resift breaks them by id."""
     exact = False
-    """Whether every vector is compared, even if there is an index."""
+    """Whether to compare every vector, even if there is an index."""
     vector_dimension = 0
-    """Length of the stored vectors; 0 if it is not known."""
+    """Dimension of the stored vectors; 0 if unknown."""
 
     def __init__(self, name: str, embedder: Embedder | None, mode: Mode, *, threads: int) -> None:
         self.name = check_text(name, "name")
@@ -111,7 +111,7 @@ class BackendStore(base.HybridSearch):
         self._workers = base.Workers(name, threads=threads)
 
     async def search_side(self, side: Side, query: str, *, k: int, where: Where | None, source: str) -> list[Hit]:
-        """Search by keywords or by vectors alone."""
+        """Search one side only: keywords or vectors."""
         if base.is_empty_search(query, k, where):
             return []
         tests = self._filter_tests(where)
@@ -127,8 +127,8 @@ class BackendStore(base.HybridSearch):
         vector = (await base.embed_texts(self.embedder, [query], kind="query", store=self.name))[0]
         if self.vector_dimension not in (0, len(vector)):
             raise StoreError(
-                f"{self.name!r} has vectors of {self.vector_dimension} dimensions, and the embedder makes "
-                f"{len(vector)}. Use the embedder that filled it.",
+                f"The vectors of {self.name!r} have {self.vector_dimension} dimensions, and the embedder returns "
+                f"{len(vector)}. Use the embedder that it was built with.",
                 store=self.name,
             )
         exact = self.exact or not await self._has_vector_index()
@@ -141,12 +141,12 @@ class BackendStore(base.HybridSearch):
         return hits
 
     async def close(self) -> None:
-        """Release connections and threads; the next call opens new ones where the engine allows it."""
+        """Release connections and threads; the next call opens new ones if the engine allows it."""
         await self._workers.run(self._disconnect)
         self._workers.close()
 
     def release(self) -> None:
-        """Do the same without an event loop."""
+        """Release connections and threads without an event loop."""
         self._disconnect()
         self._workers.close()
 
@@ -156,7 +156,7 @@ class BackendStore(base.HybridSearch):
     async def _collect(
         self, fetch: Callable[[int], Awaitable[list[Row]]], tests: Sequence[Test], k: int, source: str
     ) -> SearchHits:
-        """Fetch until k rows pass the tests and no further row can tie with the last of them."""
+        """Fetch rows until k pass the tests and no further row can tie with the last one."""
         limit = k + self.extra_rows
         while True:
             rows = await fetch(limit)
@@ -167,13 +167,13 @@ class BackendStore(base.HybridSearch):
                 complete = not self.extra_rows or margin > _SCORE_TOLERANCE
             if complete or limit >= self.max_fetch:
                 break
-            # Four times as many: selective tests would otherwise query the engine again and again.
+            # Growing in smaller steps would take many queries if the tests are selective.
             limit = min(self.max_fetch, max(100, 4 * limit))
         hits = SearchHits(self._make_hits(passing, source)[:k], approximate=not complete)
         if not complete:
             hits.warning = (
                 f"{self.name}: only {len(passing)} of the best {limit:,} rows pass the filter, and further "
-                "rows were not read. Narrow it with a filter that the engine can test."
+                "rows were not read. Add a condition that the engine can test."
             )
         return hits
 
@@ -182,17 +182,17 @@ class BackendStore(base.HybridSearch):
         repeated = [id for id, count in Counter(hit.id for hit in hits).items() if count > 1]
         if repeated:
             raise StoreError(
-                f"Two rows of {self.name!r} have the id {repeated[0]!r}; name a unique column with id=, or several.",
+                f"Two rows of {self.name!r} have the id {repeated[0]!r}; set id= to a unique column, or to several.",
                 store=self.name,
             )
         if all(hit.score is None for hit in hits):
-            return hits  # the order of the engine is all there is
+            return hits  # without scores, keep the engine's order
         return sorted(hits, key=lambda hit: (hit.score is None, -(hit.score or 0.0), hit.id))
 
     async def _work(self, job: Callable[[], T], *, interrupt: Callable[[], None] | None = None) -> T:
-        """Run blocking work in a thread; errors of the engine become StoreError.
+        """Run blocking work in a thread; engine errors become StoreError.
 
-        When the caller gives up, at its deadline for instance, `interrupt` stops the engine.
+        If the caller cancels, for instance at its deadline, `interrupt` stops the engine.
         """
         with self._explained():
             try:
@@ -204,7 +204,7 @@ class BackendStore(base.HybridSearch):
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
-        """Turn errors of the engine into StoreError."""
+        """Turn engine errors into StoreError."""
         try:
             yield
         except ResiftError:
@@ -226,15 +226,15 @@ class BackendStore(base.HybridSearch):
         return False
 
     async def _fetch_text(self, query: str, tests: Sequence[Test], limit: int) -> list[Row]:
-        """Return the best rows by keywords, best first; some may fail the tests."""
+        """Return the best rows of a keyword search, best first; some may fail the tests."""
         raise NotImplementedError
 
     async def _fetch_nearest(self, vector: Array, tests: Sequence[Test], limit: int, *, exact: bool) -> list[Row]:
-        """Return the nearest rows, best first; some may fail the tests."""
+        """Return the nearest rows, nearest first; some may fail the tests."""
         raise NotImplementedError
 
     async def _fetch_by_query(self, query: str, tests: Sequence[Test], limit: int) -> list[Row]:
-        """Do the same with a query that the engine embeds."""
+        """Return the nearest rows to a query that the engine embeds; some may fail the tests."""
         raise NotImplementedError
 
     def _passes(self, row: Row, tests: Sequence[Test]) -> bool:
@@ -244,7 +244,7 @@ class BackendStore(base.HybridSearch):
         raise NotImplementedError
 
     def _explain(self, exc: Exception) -> StoreError:
-        """Return the error to raise for one of the engine's, whose message may quote documents."""
+        """Return a StoreError for an engine error, without its message, which may quote documents."""
         return StoreError(f"{self.engine} {self.name!r} failed: {type(exc).__name__}.", store=self.name)
 
     def _disconnect(self) -> None:
@@ -255,7 +255,7 @@ class BackendStore(base.HybridSearch):
 
 
 class Record(NamedTuple):
-    """One document as an engine stores it; `document` is ASCII JSON of the whole document."""
+    """A document in the form that engines store; `document` is the whole document as ASCII JSON."""
 
     key: str
     document: str
@@ -266,18 +266,18 @@ class Record(NamedTuple):
     @classmethod
     def from_hit(cls, hit: Hit, terms: list[str], vector: Array | None) -> Record:
         """Return the record of a document, its index terms and its vector (None without an embedder)."""
-        # Encoded twice: first dates become text, then lone surrogates become escapes that any engine accepts.
+        # Encode twice: first dates become text, then lone surrogates become escapes that any engine accepts.
         plain = json.loads(to_json({"id": hit.id, "text": hit.text, "metadata": dict(hit.metadata)}))
         return cls(hash_id(hit.id), json.dumps(plain), make_tags(hit.metadata), terms, vector)
 
 
 def hash_id(id: str) -> str:
-    """Return the key of a document in an engine."""
+    """Return the key under which engines store a document: the SHA-256 of its id."""
     return hashlib.sha256(id.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def make_tags(metadata: Metadata) -> list[str]:
-    """Return one tag per value that can be filtered on; each item of a list has its own."""
+    """Return one tag for each value that can be filtered on, including each item of a list."""
     return sorted({_make_tag(key, item) for key, value in metadata.items() for item in filters.filter_values(value)})
 
 
@@ -289,7 +289,7 @@ def _make_tag(key: str, value: Value) -> str:
 
 
 def tag_groups(tests: Iterable[Test]) -> list[list[str]]:
-    """Return the part of a filter that an engine tests: a row must have a tag of every group."""
+    """Return the part of a filter that engines can test: a row must have a tag from every group."""
     groups: list[list[str]] = []
     for test in tests:
         if isinstance(test, Condition) and test.operator == "=":
@@ -300,22 +300,22 @@ def tag_groups(tests: Iterable[Test]) -> list[list[str]]:
 
 
 class TableNotes(NamedTuple):
-    """What a table records about itself: the language of its terms, and the version of its tags."""
+    """Metadata stored with a table: the language of its terms and the version of its tags."""
 
     language: str
     tags: str
 
 
 class EngineStore(BackendStore):
-    """A store whose table Resift creates and fills, on any engine."""
+    """A store, on any engine, whose table Resift creates and fills."""
 
     extra_rows = 32
     stores_terms: ClassVar[bool] = True
-    """Whether the engine stores the terms of a text for keyword search."""
+    """Whether the engine stores the terms of each text for keyword search."""
     table_store: ClassVar[str] = ""
-    """The store for tables of other programs."""
+    """Name of the store class for tables created by other programs."""
     needed_columns: ClassVar[tuple[str, ...]] = ()
-    """Columns that show that Resift created a table."""
+    """Columns that identify a table created by Resift."""
 
     def __init__(
         self,
@@ -334,7 +334,7 @@ class EngineStore(BackendStore):
         Analyzer(language or "auto")  # raises InputError for an unknown language
 
     async def add(self, documents: Iterable[Candidate]) -> int:
-        """Store the documents, replacing those with the same id; return the number of documents given."""
+        """Store the documents, replacing those with the same id; return the number of documents passed."""
         hits = base.read_documents(documents)
         if not hits:
             return 0
@@ -354,16 +354,16 @@ class EngineStore(BackendStore):
     async def get(self, ids: Iterable[str | int]) -> list[Hit]:
         """Return the documents in the order of the ids; unknown ids are skipped."""
         distinct = base.read_ids(ids)
-        found = await self._fetch([hash_id(id) for id in distinct], vectors=False)
-        hits = [self._make_hit(Row(document), self.name) for document, _ in found]
+        pairs = await self._fetch([hash_id(id) for id in distinct], vectors=False)
+        hits = [self._make_hit(Row(document), self.name) for document, _ in pairs]
         return base.select_by_ids(distinct, {hit.id: hit for hit in hits})
 
     async def get_vectors(self, ids: Iterable[str | int]) -> Mapping[str, Vector]:
         """Return id -> unit vector of the documents that have one."""
         if self.embedder is None:
             return {}
-        found = await self._fetch([hash_id(id) for id in base.read_ids(ids)], vectors=True)
-        return {document["id"]: vector for document, vector in found}
+        pairs = await self._fetch([hash_id(id) for id in base.read_ids(ids)], vectors=True)
+        return {document["id"]: vector for document, vector in pairs}
 
     vectors_of = base.deprecated_name("vectors_of", get_vectors)
 
@@ -375,11 +375,11 @@ class EngineStore(BackendStore):
         return await self._collect(lambda limit: self._fetch_matching(terms, groups, limit), tests, k, source)
 
     async def _fetch_nearest(self, vector: Array, tests: Sequence[Test], limit: int, *, exact: bool) -> list[Row]:
-        found = await self._fetch_near(vector, await self._tag_groups(tests), limit, exact=exact)
-        # Engines sum float32 in their own order. Summing again in float64 makes scores independent of it.
+        pairs = await self._fetch_near(vector, await self._tag_groups(tests), limit, exact=exact)
+        # Engines sum float32 in different orders. Summing again in float64 makes scores independent of the order.
         wide = vector.astype(np.float64)
         rows = [
-            Row(document, float(np.asarray(near, np.float32).astype(np.float64) @ wide)) for document, near in found
+            Row(document, float(np.asarray(near, np.float32).astype(np.float64) @ wide)) for document, near in pairs
         ]
         return sorted(rows, key=lambda row: -(row.score or 0.0))
 
@@ -398,32 +398,32 @@ class EngineStore(BackendStore):
         return Hit(row.values["id"], row.values["text"], row.score, source, row.values["metadata"])
 
     async def _load_analyzer(self) -> Analyzer:
-        """Return the analyzer of the table's terms; for a new table, that of the chosen language."""
+        """Return the analyzer for the table's language, or for the chosen language if the table is new."""
         notes = await self._read_notes()
         if notes is None:
             return Analyzer(self._language or "auto")
         if self._language not in (None, notes.language):
             raise InputError(
-                f"The table of {self.name!r} was made with language {notes.language!r}, not {self._language!r}. "
-                "Leave language out, or use another table."
+                f"The table of {self.name!r} was created with language {notes.language!r}, not {self._language!r}. "
+                "Omit language, or use another table."
             )
         return Analyzer(notes.language)
 
     def _check_table(self, table: str, columns: Iterable[str], embedder: str | None = None) -> None:
-        """Raise StoreError for a table that Resift did not create, or with the vectors of another embedder."""
+        """Raise StoreError if Resift did not create the table, or if its vectors come from another embedder."""
         present = set(columns)
         missing = [name for name in self.needed_columns if name not in present]
         if missing:
             raise StoreError(
-                f"{table!r} of store {self.name!r} was not created by Resift: it has no {', '.join(missing)}. Name "
+                f"{table!r} of store {self.name!r} was not created by Resift: it has no {', '.join(missing)}. Use "
                 f"another table, or search this one as it is with {self.table_store}.",
                 store=self.name,
             )
         if embedder not in (None, self._embedder_name):
             current = self._embedder_name or "no embedder"
             raise StoreError(
-                f"{self.name!r} has vectors of {embedder or 'no embedder'!r}, not of {current!r}; "
-                "their distances cannot be compared. Use that embedder, or another table.",
+                f"{self.name!r} has vectors from {embedder or 'no embedder'!r}, not from {current!r}; "
+                "their distances are not comparable. Use the embedder of the table, or another table.",
                 store=self.name,
             )
 
@@ -438,19 +438,19 @@ class EngineStore(BackendStore):
         raise NotImplementedError
 
     async def _fetch(self, keys: list[str], *, vectors: bool) -> Iterable[tuple[Document, Vector]]:
-        """Return the documents with these keys, and their vectors if wanted, in any order."""
+        """Return the documents with these keys, and their vectors if requested, in any order."""
         raise NotImplementedError
 
     async def _read_notes(self) -> TableNotes | None:
-        """Return what the table records about itself, or None if there is no table."""
+        """Return the metadata stored with the table, or None if there is no table."""
         raise NotImplementedError
 
     async def _fetch_near(
         self, query: Array, groups: list[list[str]], limit: int, *, exact: bool
     ) -> Iterable[tuple[Document, Vector]]:
-        """Return document and vector of the nearest rows that have a tag of every group."""
+        """Return the documents and vectors of the nearest rows that have a tag from every group."""
         raise NotImplementedError
 
     async def _fetch_matching(self, terms: list[str], groups: list[list[str]], limit: int) -> list[Row]:
-        """Return the rows that contain any term and have a tag of every group, best first."""
+        """Return the rows that contain any of the terms and have a tag from every group, best first."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Building blocks of every store: documents in, hits out, hybrid search, worker threads."""
+"""Building blocks shared by all stores: input and output, hybrid search, worker threads."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ Mode = Literal["hybrid", "text", "vector"]
 Side = Literal["text", "vectors"]
 
 HYBRID_DEPTH = 100
-"""Minimum depth of each side of a hybrid search: a hit ranked low by both may be the best of the fusion."""
+"""Minimum depth of each side of a hybrid search: a hit that both sides rank low may be the best after fusion."""
 
 APPROXIMATE = "approximate"
-"""Trace note of a list that was found with an approximate index."""
+"""Trace note of a list that came from an approximate index."""
 
 
 class Match(NamedTuple):
-    """One match before it has a rank."""
+    """A match that has not been ranked yet."""
 
     id: str
     text: str
@@ -45,11 +45,11 @@ class Match(NamedTuple):
 
 
 class DocumentLoadError(StoreError):
-    """The text of a hit could not be read after the search: it is damaged, or was removed since."""
+    """The text of a hit could not be read after the search: it is damaged, or has been removed since."""
 
 
 class SearchHits(list[Hit]):
-    """A list of hits. `approximate` is set if the index may have missed better ones, `warning` says why."""
+    """A list of hits. `approximate` is set if better hits may have been missed; `warning` explains why."""
 
     def __init__(self, hits: Iterable[Hit] = (), *, approximate: bool = False, warning: str = "") -> None:
         super().__init__(hits)
@@ -85,7 +85,10 @@ def read_ids(ids: Iterable[str | int]) -> list[str]:
 
 
 def is_empty_search(query: str, k: int, where: Where | None = None) -> bool:
-    """Return whether the result is empty without searching; raises InputError for invalid arguments."""
+    """Return whether the result must be empty, so that no search is needed.
+
+    Raises InputError for invalid arguments.
+    """
     if where is not None:
         parse_filter(where)
     text = check_query(query, allow_empty=True)
@@ -110,7 +113,7 @@ def select_by_ids(ids: Sequence[str], documents: Mapping[str, Hit]) -> list[Hit]
 
 
 def embedder_name(embedder: Embedder) -> str:
-    """Return the name that a store records next to the vectors of this embedder."""
+    """Return the embedder name that a store records with its vectors."""
     for attribute in ("model_name", "model_id", "name"):
         name = getattr(embedder, attribute, None)
         if isinstance(name, str) and name:
@@ -150,7 +153,7 @@ def resolve_mode(mode: Mode | None, embedder: Embedder | None, *, default: Mode)
 
 
 class HybridSearch:
-    """The part of a store that searches by its mode: by keywords, by vectors, or by both."""
+    """Searches by keywords, by vectors or by both, according to the mode of the store."""
 
     name: str
     mode: Mode
@@ -167,21 +170,21 @@ class HybridSearch:
         )
         from resift.ranking.fusion import rrf
 
-        # Ranks, because BM25 and cosine scores have no common scale.
+        # Fuse by rank, because BM25 and cosine scores have no common scale.
         hits = [replace(hit, source=self.name) for hit in rrf(views, k_param=60, k=k)]
         approximate = any(getattr(view, "approximate", False) for view in views)
         warning = " ".join(filter(None, (getattr(view, "warning", "") for view in views)))
         return SearchHits(hits, approximate=approximate, warning=warning)
 
     async def search_side(self, side: Side, query: str, *, k: int, where: Where | None, source: str) -> list[Hit]:
-        """Search by keywords or by vectors alone."""
+        """Search one side only: keywords or vectors."""
         raise NotImplementedError
 
 
 class StoreView:
-    """One side of a store as a store of its own: `docs.text` or `docs.vectors`.
+    """One side of a store as a separate store: `docs.text` or `docs.vectors`.
 
-    A `lazy` view has `search_lazy`, whose hits load text and metadata on first use.
+    A `lazy` view has `search_lazy`, which returns hits that load text and metadata on first use.
     """
 
     def __init__(
@@ -200,7 +203,7 @@ class StoreView:
 
 
 class HybridStore(HybridSearch):
-    """A store whose sides can be used as stores."""
+    """A store whose text and vector sides can be used as separate stores."""
 
     embedder: Embedder | None
     lazy_views = False
@@ -222,10 +225,10 @@ class HybridStore(HybridSearch):
 
 
 class Workers:
-    """A small thread pool of one store, so that a store that hangs blocks no other.
+    """A small thread pool for one store, so that a store that hangs does not block the others.
 
-    The threads start on first use, and again after `close` or in a forked child. Queued work whose caller
-    has given up never starts.
+    The threads start on first use, and again after `close` or in a forked child. Queued work never starts if
+    its caller has been cancelled.
     """
 
     def __init__(self, name: str, *, threads: int) -> None:
@@ -244,7 +247,7 @@ class Workers:
         return await future
 
     def close(self, *, wait: bool = False) -> None:
-        """Stop the threads after their current job. Queued work is dropped, or finished if `wait` is set."""
+        """Stop the threads after their current job. Queued work is dropped, or completed if `wait` is set."""
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:
@@ -272,7 +275,7 @@ async def read_ahead(source: AsyncGenerator[T, None], *, depth: int) -> AsyncGen
         try:
             async for item in source:
                 await ready.put(item)
-        except Exception as exc:  # raised to the reader after the items before it
+        except Exception as exc:  # the reader gets the earlier items first
             error = exc
         await ready.put(_End(error))
 
@@ -288,15 +291,15 @@ async def read_ahead(source: AsyncGenerator[T, None], *, depth: int) -> AsyncGen
         await source.aclose()
 
 
-# Names of Resift 0.2, which go with 0.4
+# Names of Resift 0.2, which 0.4 will remove
 
 
 def deprecated_name(old: str, method: Callable[P, T]) -> Callable[P, T]:
-    """Return a method that calls `method` with a DeprecationWarning about its old name."""
+    """Return a method that warns about its old name (DeprecationWarning) and calls `method`."""
 
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        message = f"{old} is now {method.__name__}; the old name goes with Resift 0.4."
+        message = f"{old} is now {method.__name__}; Resift 0.4 removes the old name."
         warnings.warn(message, DeprecationWarning, stacklevel=2)
         return method(*args, **kwargs)
 
@@ -311,12 +314,12 @@ _OLD_NAMES = {
     "ranked": "top_k",
     "in_order": "select_by_ids",
 }
-"""The page about custom stores used them."""
+"""Old names from the documentation of custom stores in 0.2, and their replacements."""
 
 
 def __getattr__(name: str) -> object:
     if name not in _OLD_NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    message = f"{__name__}.{name} is now {_OLD_NAMES[name]}; the old name goes with Resift 0.4."
+    message = f"{__name__}.{name} is now {_OLD_NAMES[name]}; Resift 0.4 removes the old name."
     warnings.warn(message, DeprecationWarning, stacklevel=2)
     return globals()[_OLD_NAMES[name]]

@@ -1,4 +1,4 @@
-"""Metadata filters: the meaning of `where` in every store, and its spelling in a shell.
+"""Metadata filters: the semantics of `where` in all stores, and its syntax on the command line.
 
     {"topic": "food"}                     equal            {"topic": ["food", "drink"]}    any of them
     {"path": "*.md"}                      pattern          {"title": {"=": "a*b"}}         a literal star
@@ -7,9 +7,9 @@
     {"or": [{"topic": "food"}, {"price": {"<": 5}}]}       at least one of these filters passes
 
 All conditions must pass. A list passes a condition if one of its items does, so {"tags": "food"} matches
-{"tags": ["food", "cheap"]}. `!=` is the opposite of `=`: no item is equal. Types count: 1 equals 1.0, but
-neither True nor "1". ISO dates compare as dates and other strings by code point. A number is never compared
-with a string.
+{"tags": ["food", "cheap"]}. `!=` is the opposite of `=`: no item is equal. Types matter: 1 equals 1.0, but
+neither True nor "1". ISO dates are compared as dates, other strings by code point. Numbers are never compared
+with strings.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ _OTHER_SPELLINGS = {
     "nin": "'!=' with a list", "$nin": "'!=' with a list", "not_in": "'!=' with a list",
     "contains": "the value alone", "like": "a pattern such as 'docs/*'",
 }  # fmt: skip
-"""Operator of another filter language -> its spelling here."""
+"""Operator of another filter language -> its equivalent here."""
 
 MAX_KEYS_LISTED = 20
 _ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:$|[T ])")
 
 
 class Pattern(NamedTuple):
-    """A string in which `*` stands for any characters."""
+    """A string in which `*` matches any characters."""
 
     text: str
 
     def accepts(self, value: Value) -> bool:
-        """Return whether the whole string matches, in time linear in both lengths."""
+        """Return whether the pattern matches the whole string, in linear time."""
         if not isinstance(value, str):
             return False
         first, *rest = self.text.split("*")
@@ -73,14 +73,14 @@ class Pattern(NamedTuple):
 
 
 class Condition(NamedTuple):
-    """One test of one metadata key. `values` are alternatives of = and !=, or the single limit of a range."""
+    """One test of one metadata key. `values` are the alternatives of = and !=, or the one limit of a range."""
 
     key: str
     operator: str
     values: tuple[Value | Pattern, ...]
 
     def accepts(self, value: object) -> bool:
-        """Return whether a metadata value passes; None means that the document lacks the key."""
+        """Return whether a metadata value passes the test; None means that the document lacks the key."""
         items = filter_values(value)
         if self.operator in ("=", "!="):
             equal = any(_is_equal(item, wanted) for item in items for wanted in self.values)
@@ -106,7 +106,7 @@ Test: TypeAlias = Condition | AnyOf
 
 
 def parse_filter(where: Where | None) -> list[Test]:
-    """Return the tests of a filter; None and {} have none.
+    """Return the tests of a filter; an empty list for None and {}.
 
     Raises InputError for values that cannot be tested: None, nested lists, NaN, unknown operators.
     """
@@ -116,11 +116,11 @@ def parse_filter(where: Where | None) -> list[Test]:
         raise InputError(f"where is a {type(where).__name__}; pass a dict of metadata keys and values.")
     tests: list[Test] = []
     for key, value in where.items():
-        # A list of dicts is no metadata value, so a metadata key named "or" keeps working.
+        # A list of dicts cannot be a metadata value, so filters on a metadata key named "or" still work.
         if key == "or" and isinstance(value, (list, tuple)) and any(isinstance(v, Mapping) for v in value):
             tests.append(AnyOf(tuple(tuple(parse_filter(part)) for part in value)))
         elif not isinstance(key, str) or not key:
-            raise InputError(f"where has the key {key!r}; keys are names of metadata entries.")
+            raise InputError(f"where has the key {key!r}; use the name of a metadata entry.")
         else:
             tests += _parse_conditions(key, value)
     return tests
@@ -138,7 +138,7 @@ def list_conditions(tests: Iterable[Test]) -> list[Condition]:
 
 
 def matches(metadata: Metadata, where: Where | None) -> bool:
-    """Return whether metadata passes the filter. Engines' own filters must agree with this one."""
+    """Return whether metadata passes the filter. This is the reference for the filters of all engines."""
     return passes_all(metadata, parse_filter(where))
 
 
@@ -148,7 +148,7 @@ def passes_all(metadata: Metadata, tests: Iterable[Test]) -> bool:
 
 
 def filter_values(value: object) -> list[Value]:
-    """Return the values of a metadata entry that filters compare: the value itself, or a list's items."""
+    """Return the values of a metadata entry that filters compare: the value itself, or the items of a list."""
     items = value if isinstance(value, (list, tuple, set, frozenset)) else [value]
     return [item for item in items if is_scalar(item)]  # type: ignore[misc]
 
@@ -161,7 +161,7 @@ def is_scalar(value: object) -> bool:
 
 
 def canonical_text(value: Value) -> str:
-    """Return a string that is equal exactly for equal values: 1 equals 1.0, but not True or "1"."""
+    """Return a string that is the same for equal values only: 1 equals 1.0, but not True or "1"."""
     return to_json(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
@@ -194,7 +194,7 @@ def unknown_key_note(key: str, known: Sequence[str]) -> str:
 
 
 def unmatched_note(key: str, examples: Iterable[object]) -> str:
-    """Return a note about a filter that no value of a key passes."""
+    """Return a note about a filter on a key whose values all fail it."""
     shown = " and ".join(repr(value)[:80] for value in examples)
     return f"no document passes the filter on {key!r}" + (f"; its values look like {shown}" if shown else "")
 
@@ -208,13 +208,13 @@ def _parse_conditions(key: str, value: object) -> list[Condition]:
         patterns = (Pattern(item) if isinstance(item, str) and "*" in item else item for item in plain)
         return [Condition(key, "=", tuple(patterns))]
     if not value:
-        raise InputError(f"where[{key!r}] is an empty dict; name an operator: {', '.join(OPERATORS)}.")
+        raise InputError(f"where[{key!r}] is an empty dict; use an operator: {', '.join(OPERATORS)}.")
     conditions = []
     for name, operand in value.items():
         if name not in OPERATORS:
             hint = _OTHER_SPELLINGS.get(name) if isinstance(name, str) else None
-            advice = f"write {hint}. Known are" if hint else "known are"
-            raise InputError(f"where[{key!r}] has the operator {name!r}; {advice} {', '.join(OPERATORS)}.")
+            advice = f"; use {hint} instead. Supported" if hint else "; supported"
+            raise InputError(f"where[{key!r}] has the operator {name!r}{advice}: {', '.join(OPERATORS)}.")
         if name in _COMPARISONS:
             limit = _check_value(key, operand)
             if isinstance(limit, bool):
@@ -235,7 +235,7 @@ def _check_value(key: str, value: JsonValue) -> Value:
         value = value.isoformat()
     if not is_scalar(value):
         raise InputError(
-            f"where[{key!r}] holds a {type(value).__name__}; "
+            f"where[{key!r}] contains a {type(value).__name__}; "
             "pass a string, a number, a boolean, a list of them, or {operator: value}."
         )
     scalar: Value = value
@@ -285,10 +285,10 @@ _NUMBER = re.compile(r"\A[+-]?(?:\d{1,300}\.?\d{0,300}|\.\d{1,300})(?:[eE][+-]?\
 
 
 def parse_shell_filter(tests: Iterable[str]) -> JsonObject:
-    """Return the filter of tests such as `topic=food`, `price>=10`, `path=*.md` or `topic in food,drink`.
+    """Parse tests such as `topic=food`, `price>=10`, `path=*.md` or `topic in food,drink` into a filter.
 
-    Repeating `=` for a key means either value. A shell has no types, so a value that looks like a number or
-    a boolean matches both that and the text.
+    Repeating `=` for a key means that either value matches. A shell has no types, so a value that looks like
+    a number or a boolean matches that value and the text.
     """
     expanded: list[str] = []
     for test in tests:
@@ -298,7 +298,7 @@ def parse_shell_filter(tests: Iterable[str]) -> JsonObject:
     for test in expanded:
         match = _SHELL_TEST.fullmatch(test)
         key, operator_, value = (part.strip() for part in match.groups()) if match else ("", "", "")
-        # `price>`, `price<<3` and `topic==food` are typing errors; as text they would match nothing.
+        # `price>`, `price<<3` and `topic==food` are typos; taken literally they would match nothing.
         is_equality = operator_ in ("=", "!=")
         incomplete = value.startswith("=") if is_equality else not value or value[0] in "=!<>"
         if not key or incomplete:
@@ -321,6 +321,6 @@ def parse_shell_filter(tests: Iterable[str]) -> JsonObject:
         if set(tests_of_key) == {"="}:
             where[key] = tests_of_key["="]  # a plain list, in which `*` is a pattern
         elif "=" in tests_of_key:
-            raise InputError(f"{key} has = and another operator; use = alone.")
+            raise InputError(f"{key} has = and another operator; = cannot be combined with others.")
     parse_filter(where)
     return where

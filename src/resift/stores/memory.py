@@ -1,4 +1,4 @@
-"""MemoryStore: the plain reference that every other store is compared with. Exact, small, not durable."""
+"""MemoryStore: exact search in memory, not durable. The other stores are tested against it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class MemoryStore(base.HybridStore):
         self._languages: set[str] = set()
 
     async def add(self, documents: Iterable[Candidate]) -> int:
-        """Store the documents, replacing those with the same id; return the number of documents given."""
+        """Store the documents, replacing those with the same id; return the number of documents passed."""
         hits = base.read_documents(documents)
         if self.embedder is not None and hits:
             texts = [hit.text for hit in hits]
@@ -74,7 +74,7 @@ class MemoryStore(base.HybridStore):
     vectors_of = base.deprecated_name("vectors_of", get_vectors)
 
     async def get_chunks(self, hit: Hit, *, before: int, after: int) -> list[Hit]:
-        """Return the chunks around a hit in the order of its document, with the hit."""
+        """Return the hit and the chunks around it, in document order."""
         return sort_chunks(hit, self._documents.values(), before=before, after=after)
 
     async def count(self) -> int:
@@ -86,17 +86,17 @@ class MemoryStore(base.HybridStore):
         return filters.explain_filter(where, [hit.metadata for hit in self._documents.values()])
 
     async def search_side(self, side: Side, query: str, *, k: int, where: Where | None, source: str) -> list[Hit]:
-        """Search by keywords or by vectors alone."""
+        """Search one side only: keywords or vectors."""
         if base.is_empty_search(query, k, where):
             return []
         if side == "text":
             words = self._analyzer.query_words(query, languages=self._languages)
-            found = zip(self._terms, score_terms(words, list(self._terms.values())), strict=True)
-            scores = {id: score for id, score in found if score}
+            scored = zip(self._terms, score_terms(words, list(self._terms.values())), strict=True)
+            scores = {id: score for id, score in scored if score}
         else:
-            assert self.embedder is not None  # noqa: S101 - resolve_mode refuses vector mode without one
+            assert self.embedder is not None  # noqa: S101 - resolve_mode rejects vector mode without one
             rows = await base.embed_texts(self.embedder, [query], kind="query", store=self.name)
-            # Float64 as in all stores: the order of a float32 sum must not decide between near-equal scores.
+            # Use float64 as in all stores, so that summation order does not decide between near-equal scores.
             vector = rows[0].astype("float64")
             scores = {id: float(self._vectors[id].astype("float64") @ vector) for id in self._documents}
         tests = filters.parse_filter(where)
@@ -108,11 +108,14 @@ class MemoryStore(base.HybridStore):
         return base.top_k(matches, k=k, source=source)
 
     async def close(self) -> None:
-        """Do nothing; all stores have this method."""
+        """Do nothing; exists because all stores have this method."""
 
 
 def score_terms(words: Iterable[Sequence[str]], documents: Sequence[Mapping[str, float]]) -> list[float]:
-    """Return the BM25 score of each document, which is term -> count, for words with their alternative terms."""
+    """Return the BM25 score of each document.
+
+    A document maps terms to counts. Each word of the query is a list of alternative terms.
+    """
     lengths = [math.fsum(counts.values()) for counts in documents]
     mean = math.fsum(lengths) / max(1, len(lengths)) or 1.0
     model = BM25()
