@@ -1,4 +1,4 @@
-"""LanceDB: its connection, and LanceDBVectorStore, whose table Resift creates."""
+"""LanceDB: the connection, and LanceDBVectorStore, a store whose table Resift creates."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _EMBEDDER, _LANGUAGE, _TAGS = "resift.embedder", "resift.language", "resift.tags
 _TERMS, _VECTOR = "words", "vector"
 _BATCH = 500
 _THREADS = 4
-_MIN_INDEXED_ROWS = 256  # fewer rows cannot be partitioned, and a scan is fast
+_MIN_INDEXED_ROWS = 256  # fewer rows cannot be partitioned, and scanning them is fast
 _PROBES = 20  # partitions to search
-_REFINE = 4  # candidates per result that are compared by their full vectors
+_REFINE = 4  # candidates per result that are rescored with their full vectors
 
 
 @dataclass(frozen=True, kw_only=True)
 class LanceDBFolderOptions(Options):
-    """Where the database is, in a pipeline file."""
+    """Location of a LanceDB database in a pipeline file."""
 
     uri: str = option("Folder or address of the database.", kind="path")
 
@@ -50,11 +50,11 @@ class LanceDBBackend(BackendStore):
     def _set_database(self, uri: str | Path, name: str) -> None:
         self._lance = require("lancedb", extra="lancedb")
         self._uri, self.name = str(uri), name
-        self._lock = threading.RLock()  # one writer at a time; reads need none
+        self._lock = threading.RLock()  # for one writer at a time; reads do not need it
         after_fork(self)
 
     def reset_after_fork(self) -> None:
-        """Refuse to work in a forked child: LanceDB's threads are gone there and its calls would hang."""
+        """Make calls raise StoreError in a forked child, where LanceDB has no threads and would hang."""
         leak(self._connection, self._table)
         self._forked = self._connection is not None
         self._lock = threading.RLock()
@@ -64,11 +64,11 @@ class LanceDBBackend(BackendStore):
         if self._forked:
             raise StoreError(
                 f"LanceDB store {self.name!r} was used before this process was forked, and LanceDB does not "
-                "survive that. Start workers with spawn or forkserver, or open the store first in them.",
+                "survive a fork. Start workers with spawn or forkserver, or open the store only in the workers.",
                 store=self.name,
             )
         if self._connection is None:
-            # Zero: every read sees what other processes wrote.
+            # With an interval of zero, every read sees the writes of other processes.
             interval = datetime.timedelta(0)
             self._connection = self._lance.connect(self._uri, read_consistency_interval=interval)
         return self._connection
@@ -76,9 +76,9 @@ class LanceDBBackend(BackendStore):
     def _list_tables(self) -> Iterator[str]:
         page: str | None = None
         while True:
-            listed = self._connect().list_tables(page_token=page)
-            yield from listed.tables
-            page = listed.page_token
+            response = self._connect().list_tables(page_token=page)
+            yield from response.tables
+            page = response.page_token
             if not page:
                 return
 
@@ -88,7 +88,7 @@ class LanceDBBackend(BackendStore):
 
 
 def search_vectors(table: Any, query: Array, column: str, distance: str, select: Sequence[str], *, exact: bool) -> Any:
-    """Return a vector search of a table, to which a filter and a limit can be added."""
+    """Return a query builder for a vector search, to which a filter and a limit can be added."""
     search = table.search(query, vector_column_name=column).distance_type(distance)
     search = search.select([*select, "_distance"])
     return search.bypass_vector_index() if exact else search.nprobes(_PROBES).refine_factor(_REFINE)
@@ -105,8 +105,8 @@ class LanceDBVectorStore(LanceDBBackend, EngineStore):
     """A LanceDB table: cosine in vector mode, BM25 in text mode, RRF(60) of both in hybrid mode.
 
     The table is created by the first `add`. Without an embedder the mode is "text"; with one the default is
-    "vector". A table records its embedder and refuses another. Every row is compared until `optimize` builds
-    the index named by `index`; `exact=True` bypasses it.
+    "vector". A table records its embedder and rejects others. Every row is compared until `optimize` builds
+    the index of type `index`; `exact=True` bypasses the index.
     """
 
     Options = LanceDBOptions
@@ -140,22 +140,22 @@ class LanceDBVectorStore(LanceDBBackend, EngineStore):
 
     @in_thread
     def optimize(self) -> str:
-        """Build or renew the vector index and compact the table's files; return a summary."""
+        """Build or rebuild the vector index and compact the table's files; return a summary."""
         with self._lock:
             table = self._open_table()
             if table is None:
-                return "there is no table yet"
+                return "the table does not exist yet"
             rows = int(table.count_rows())
-            done = "files compacted"
+            summary = "files compacted"
             if self.embedder is not None and rows >= _MIN_INDEXED_ROWS:
                 kinds = require("lancedb.index", extra="lancedb")
                 kind = kinds.HnswSq if self.index == "hnsw" else kinds.IvfFlat
                 config = kind(distance_type="dot", num_partitions=max(1, round(rows**0.5 / 4)))
                 table.create_index(_VECTOR, config=config, replace=True)
-                done = f"{self.index} index of {rows} vectors built, {done}"
+                summary = f"{self.index} index of {rows} vectors built, {summary}"
             self._index_terms(table)
             table.optimize()
-            return done
+            return summary
 
     optimise = deprecated_name("optimise", optimize)
 
@@ -179,7 +179,7 @@ class LanceDBVectorStore(LanceDBBackend, EngineStore):
     def _fetch_near(
         self, query: Array, groups: list[list[str]], limit: int, *, exact: bool
     ) -> list[tuple[Document, Vector]]:
-        # Dot, not cosine: vectors have unit length, and those of empty texts have none to divide by.
+        # Dot product equals cosine for unit vectors, and is defined for the zero vectors of empty texts.
         search = search_vectors(self._open_table(), query, _VECTOR, "dot", ["document", _VECTOR], exact=exact)
         rows = _apply_filter(search.limit(limit), groups).to_list()
         return [(json.loads(row["document"]), row[_VECTOR]) for row in rows]

@@ -1,4 +1,4 @@
-"""PostgreSQL: the connections of every store on it, and PostgresStore, whose table Resift creates."""
+"""PostgreSQL: connections for all stores on it, and PostgresStore, a store whose table Resift creates."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ Fields = tuple[JsonValue, ...]
 _EMBEDDER, _LANGUAGE, _TAGS = "resift embedder: ", "resift language: ", "resift tags: "
 VARIABLES = ("DATABASE_URL", "PGDATABASE", "PGHOST", "PGPASSWORD", "PGPORT", "PGUSER", "POSTGRES_PASSWORD")
 _MAX_TERMS = 20_000  # a tsvector is limited to 1 MB
-_MAX_POSITIONS = 256  # PostgreSQL stores no more positions of one term
+_MAX_POSITIONS = 256  # PostgreSQL stores at most this many positions per term
 _MAX_HALF_DIMENSION, _MAX_DIMENSION = 4000, 2000  # limits of an index on halfvec and on vector
-_CANDIDATES = 200  # minimum candidate list of HNSW; more is better and slower
-_MAX_SCANNED = 100_000  # rows that a filtered index search visits at most
+_CANDIDATES = 200  # minimum size of HNSW's candidate list; a longer list finds more and is slower
+_MAX_SCANNED = 100_000  # maximum number of rows that a filtered index search visits
 
 
 @dataclass(frozen=True, kw_only=True)
 class PostgresConnectionOptions(Options):
-    """Where the server is, in a pipeline file."""
+    """Connection to a PostgreSQL server in a pipeline file."""
 
     dsn: str = option(
         "Connection string; keep the password out of the file with ${PGPASSWORD}.", kind="address", variables=VARIABLES
@@ -51,7 +51,7 @@ class PostgresConnectionOptions(Options):
 def on_connection(
     method: Callable[Concatenate[S, Connection, P], T],
 ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
-    """Run a method of a store in one of its threads, with a pooled connection as its first argument."""
+    """Run a store method in one of the store's threads, with a pooled connection as its first argument."""
 
     @wraps(method)
     async def run(store: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -63,14 +63,14 @@ def on_connection(
 class PostgresBackend(BackendStore):
     """Pooled connections to a PostgreSQL server, for Resift's own tables and those of other programs.
 
-    `options` of the connection string and PGOPTIONS stay in force, such as a search path or a shorter
+    The `options` of the connection string and PGOPTIONS still apply, for instance a search path or a shorter
     statement timeout.
     """
 
     read_only = False
 
     def _set_server(self, dsn: str, name: str, *, timeout_s: float, connections: int) -> None:
-        """Check the arguments; nothing is connected yet."""
+        """Check the arguments without connecting to the server."""
         self._psycopg = require("psycopg", extra="postgres")
         self._pools = require("psycopg_pool", extra="postgres")
         self.name = name
@@ -97,7 +97,7 @@ class PostgresBackend(BackendStore):
         self._pool = None
 
     async def _job(self, job: Callable[[Connection], T]) -> T:
-        """Run a job on a pooled connection; the server stops it when the caller gives up."""
+        """Run a job on a pooled connection; the server stops it if the caller cancels."""
         running: list[Connection] = []
 
         def work() -> T:
@@ -109,7 +109,7 @@ class PostgresBackend(BackendStore):
                     finally:
                         running.clear()
             except self._psycopg.OperationalError as exc:
-                if exc.sqlstate is None:  # the server is gone: connect again, and fail fast, next time
+                if exc.sqlstate is None:  # the connection is lost; the next call reconnects or fails fast
                     self._disconnect()
                 raise
 
@@ -122,9 +122,9 @@ class PostgresBackend(BackendStore):
     def _select_nearest(
         self, connection: Connection, statement: Any, values: Sequence[object], limit: int, *, exact: bool
     ) -> list[Fields]:
-        """Run a search by distance: with the vector index, or without any."""
+        """Run a search by distance, with the vector index or, if `exact`, without any index."""
         settings = ["enable_indexscan = off"]
-        if not exact:  # an index scan that continues until the limit is reached
+        if not exact:  # let the index scan continue until it reaches the limit
             settings = [
                 f"hnsw.ef_search = {min(1000, max(_CANDIDATES, limit))}",
                 "hnsw.iterative_scan = relaxed_order",
@@ -139,7 +139,7 @@ class PostgresBackend(BackendStore):
     def _open_pool(self) -> ConnectionPool:
         with self._lock:
             if self._pool is None:
-                # A pool retries in the background until its timeout. A first connection fails at once.
+                # A pool retries in the background until its timeout, but a single connection fails at once.
                 self._psycopg.connect(**self._arguments).close()
                 self._pool = self._pools.ConnectionPool(
                     kwargs=self._arguments, min_size=0, max_size=self._connections, timeout=self._timeout_s, open=True
@@ -155,16 +155,16 @@ class PostgresBackend(BackendStore):
     def _explain(self, exc: Exception) -> StoreError:
         lost = isinstance(exc, (self._psycopg.OperationalError, self._psycopg.InterfaceError))
         code = exc.sqlstate if isinstance(exc, self._psycopg.Error) else None
-        # The server's message may quote documents; its code says what happened.
+        # The server's message may quote documents, so only its error code is shown.
         reason = f"failed: {type(exc).__name__}{f' {code}' if code else ''}."
         if lost and code is None:
             reason = "cannot be reached. Is the server running, and are host, port, database, user and "
-            reason += "password right?"
+            reason += "password correct?"
         return StoreError(f"PostgreSQL store {self.name!r} {reason}", store=self.name, transient=lost)
 
 
 def format_vector(row: Iterable[float]) -> str:
-    """Return the text of a vector, as pgvector reads it."""
+    """Return a vector in the text format of pgvector."""
     return "[" + ",".join(str(float(value)) for value in row) + "]"
 
 
@@ -176,11 +176,11 @@ class PostgresOptions(PostgresConnectionOptions, backend.SearchOptions):
 
 
 class PostgresStore(PostgresBackend, EngineStore):
-    """One table: cosine by pgvector, keywords by a tsvector, RRF(60) of both in hybrid mode.
+    """A PostgreSQL table: cosine with pgvector, keyword search with a tsvector, RRF(60) of both in hybrid mode.
 
     The table is created by the first `add`. Without an embedder the mode is "text"; with one the default is
     "vector". Values are always bound as parameters, and the table name is a quoted identifier. Every row is
-    compared until `optimize` builds the vector index; `exact=True` bypasses it.
+    compared until `optimize` builds the vector index; `exact=True` bypasses the index.
     """
 
     Options = PostgresOptions
@@ -216,13 +216,13 @@ class PostgresStore(PostgresBackend, EngineStore):
         return int(rows[0][0]) if rows else 0
 
     async def optimize(self) -> str:
-        """Rebuild the HNSW index without locking out writers; return a summary."""
+        """Rebuild the HNSW index without blocking writers; return a summary."""
         return await self._optimize()
 
     @on_connection
     def _optimize(self, connection: Connection) -> str:
         if not self._has_table(connection):
-            return "there is no table yet"
+            return "the table does not exist yet"
         connection.execute("SET statement_timeout = 0")
         try:
             if self.embedder is not None:
@@ -230,8 +230,8 @@ class PostgresStore(PostgresBackend, EngineStore):
             connection.execute(self._sql("VACUUM (ANALYZE) {table}"))
         finally:
             connection.execute("RESET statement_timeout")
-        done = "statistics renewed"
-        return done if self.embedder is None else f"{self.index} index built, {done}"
+        summary = "statistics updated"
+        return summary if self.embedder is None else f"{self.index} index built, {summary}"
 
     optimise = deprecated_name("optimise", optimize)
 
@@ -267,8 +267,8 @@ class PostgresStore(PostgresBackend, EngineStore):
             return []
         use_vector = exact or self.index == "hnsw"
         column, kind = ("embedding", "vector") if use_vector else _half_column(len(query))
-        # <#> is the negative inner product: the cosine of unit vectors, and defined for empty texts. An
-        # index scan has no second sort key, so ties are broken by key only if every row is compared.
+        # <#> is the negative inner product. For unit vectors it equals −cosine, and it is defined for empty
+        # texts. An index scan has no second sort key, so ties are broken by key only in an exact search.
         statement = self._sql(
             "SELECT document, embedding::text FROM {table} "
             "WHERE true {filters} ORDER BY {column} <#> %s::{kind}{ties} LIMIT %s",
@@ -292,7 +292,7 @@ class PostgresStore(PostgresBackend, EngineStore):
         return [Row(json.loads(document), float(score)) for document, score in rows]
 
     def _sql(self, statement: str, **parts: str) -> Any:
-        """Return the statement with the quoted table name and these pieces of our own SQL."""
+        """Return the statement with the quoted table name and these trusted pieces of SQL."""
         sql = self._psycopg.sql.SQL
         return sql(statement).format(table=self._table, **{name: sql(part) for name, part in parts.items()})
 
@@ -301,11 +301,11 @@ class PostgresStore(PostgresBackend, EngineStore):
         return connection.execute(statement, values).fetchall() if self._has_table(connection) else []
 
     def _has_table(self, connection: Connection) -> bool:
-        """Return whether the table exists; raises StoreError if its vectors come from another embedder."""
+        """Return whether the table exists; raise StoreError if its vectors come from another embedder."""
         if self._comment is not None:
             return True
         name = self._table.as_string(connection)
-        # From pg_class, because to_regclass alone may use a cache older than a lock we took.
+        # Read pg_class, because to_regclass alone may use a cache that predates our lock.
         row = connection.execute(
             "SELECT coalesce(obj_description(c.oid, 'pg_class'), ''), ARRAY(SELECT attname::text FROM "
             "pg_catalog.pg_attribute WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped) "
@@ -343,7 +343,7 @@ class PostgresStore(PostgresBackend, EngineStore):
         if row is None:
             return
         if self.index == "hnsw" and row[0] > _MAX_DIMENSION:
-            raise InputError(f"'hnsw' takes up to {_MAX_DIMENSION} dimensions, not {row[0]}; use 'hnsw-half'.")
+            raise InputError(f"'hnsw' supports up to {_MAX_DIMENSION} dimensions, not {row[0]}; use 'hnsw-half'.")
         column = "embedding" if self.index == "hnsw" else _half_column(row[0])[0]
         operators = "vector_ip_ops" if self.index == "hnsw" else "halfvec_ip_ops"
         sql = self._psycopg.sql
@@ -359,7 +359,7 @@ class PostgresStore(PostgresBackend, EngineStore):
     def _write(self, connection: Connection, records: Sequence[Record]) -> None:
         if not self._has_table(connection):
             with connection.transaction():
-                # The second of two first writers waits here and then finds the table.
+                # If two writers start at the same time, the second waits here and then finds the table.
                 connection.execute("SELECT pg_advisory_xact_lock(hashtext('resift.create'))")
                 if not self._has_table(connection):
                     self._create(connection, records[0])
@@ -373,7 +373,7 @@ class PostgresStore(PostgresBackend, EngineStore):
             change=", embedding = EXCLUDED.embedding" if with_vectors else "",
         )
         rows = []
-        # All writers use the same order, so that two of them never wait for each other.
+        # All writers use the same order, so that they cannot deadlock.
         for record in sorted(records, key=lambda record: record.key):
             row = [record.key, record.document, record.tags, _format_terms(record.terms)]
             rows.append(row if record.vector is None else [*row, format_vector(record.vector)])
@@ -387,7 +387,9 @@ _FILTER = "AND tags && %s::text[] "
 def _half_column(dimension: int) -> tuple[str, str]:
     """Return the column expression and the type of half-precision vectors."""
     if dimension > _MAX_HALF_DIMENSION:
-        raise InputError(f"'hnsw-half' takes up to {_MAX_HALF_DIMENSION} dimensions, not {dimension}; use exact=True.")
+        raise InputError(
+            f"'hnsw-half' supports up to {_MAX_HALF_DIMENSION} dimensions, not {dimension}; use exact=True."
+        )
     return f"embedding::halfvec({dimension})", f"halfvec({dimension})"
 
 
@@ -397,9 +399,9 @@ def _read_comment(comment: str, name: str) -> str:
 
 
 def _format_terms(terms: Sequence[str]) -> str:
-    """Return a tsvector literal. It avoids the server's parser, whose locale would matter."""
+    """Return the terms as a tsvector literal, which bypasses the server's locale-dependent parser."""
     positions: dict[str, list[int]] = defaultdict(list)
     for position, term in enumerate(terms[:_MAX_TERMS], start=1):
         if len(positions[term]) < _MAX_POSITIONS:
             positions[term].append(min(position, 16_383))
-    return " ".join(f"'{term}':{','.join(map(str, listed))}" for term, listed in positions.items())
+    return " ".join(f"'{term}':{','.join(map(str, numbers))}" for term, numbers in positions.items())

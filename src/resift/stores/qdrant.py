@@ -1,4 +1,4 @@
-"""Qdrant: its client, and QdrantVectorStore, whose collection Resift creates."""
+"""Qdrant: the client, and QdrantVectorStore, a store whose collection Resift creates."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ T = TypeVar("T")
 _BATCH = 256
 _THREADS = 4
 _NAMESPACE = uuid.UUID("6f3c1f0e-8a44-5d0c-9d0e-0a4f5b6d7c8e")
-_CANDIDATES = 256  # minimum candidate list of HNSW; more is better and slower
+_CANDIDATES = 256  # minimum size of HNSW's candidate list; a longer list finds more and is slower
 _BUILD_TIMEOUT_S = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class QdrantClientOptions(backend.ApiKeyOptions):
-    """Where Qdrant is, in a pipeline file."""
+    """Location of a Qdrant database in a pipeline file."""
 
     url: str | None = option("Address of the server.", default=None, kind="address", variables=("QDRANT_URL",))
     path: str | None = option("Folder of a local database, instead of `url`.", default=None, kind="path")
@@ -49,13 +49,13 @@ class QdrantClientOptions(backend.ApiKeyOptions):
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield an error unless there is exactly one location."""
+        """Yield an error unless exactly one location is set."""
         if (self.url is None) == (self.path is None):
             yield "url" if self.url else "", "needs either 'url' or 'path'."
 
 
 class QdrantBackend(BackendStore):
-    """The client of a Qdrant server (`url`), of a folder (`path`), or of the caller."""
+    """A Qdrant client: for a server (`url`), for a local folder (`path`), or provided by the caller."""
 
     collection: str
 
@@ -64,11 +64,11 @@ class QdrantBackend(BackendStore):
     ) -> int:
         """Open the client and return the number of threads that may use it."""
         if sum(location is not None for location in (url, path, client)) != 1:
-            raise InputError("Say where Qdrant is: pass exactly one of url=, path= or client=.")
+            raise InputError("The location of Qdrant is unclear: pass exactly one of url=, path= or client=.")
         wait_s = max(1, round(check_number(timeout_s, "timeout_s", gt=0)))
         qdrant = require("qdrant_client", extra="qdrant")
         self.name, self._models = name, qdrant.models
-        # Local mode is not thread-safe: it gets one thread and a lock.
+        # Local mode is not thread-safe, so it gets one thread and a lock.
         self._is_local = url is None and _is_local(client)
         self._lock = threading.RLock() if self._is_local else contextlib.nullcontext()
         self._owns_client = client is None
@@ -76,7 +76,7 @@ class QdrantBackend(BackendStore):
         if path is not None:
             self._connect = lambda: qdrant.QdrantClient(path=str(path), force_disable_check_same_thread=True)
         elif url is not None:
-            # The version check would run in its own thread and fail there unseen.
+            # The version check runs in a separate thread, where a failure would go unnoticed.
             self._connect = lambda: qdrant.QdrantClient(
                 url=url, api_key=api_key, timeout=wait_s, check_compatibility=False
             )
@@ -91,7 +91,7 @@ class QdrantBackend(BackendStore):
         return 1 if self._is_local else _THREADS
 
     def reset_after_fork(self) -> None:
-        """Open a new client in a forked child; a client passed by the caller stays."""
+        """Open a new client in a forked child; a client passed by the caller is kept."""
         if self._owns_client:
             leak(self._client)
             self._client = self._connect()
@@ -110,17 +110,17 @@ class QdrantBackend(BackendStore):
     ) -> list[ScoredPoint]:
         """Return the nearest points with their payloads."""
         ef = None if exact else max(_CANDIDATES, limit)
-        answer = self._client.query_points(
+        response = self._client.query_points(
             self.collection,
             query=[float(value) for value in vector],
             query_filter=filter,
             limit=limit,
             with_payload=True,
-            # Local mode is always exact, and warns if given parameters.
+            # Local mode is always exact, and warns about search parameters.
             search_params=None if self._is_local else self._models.SearchParams(exact=exact, hnsw_ef=ef),
             **options,
         )
-        return list(answer.points)
+        return list(response.points)
 
     def _explain(self, exc: Exception) -> StoreError:
         code = getattr(exc, "status_code", None)
@@ -144,11 +144,11 @@ class QdrantOptions(QdrantClientOptions, EmbedderOptions):
 
 
 class QdrantVectorStore(QdrantBackend, EngineStore):
-    """A Qdrant collection on a server (`url`), in a folder (`path`) or behind your own client.
+    """A Qdrant collection on a server (`url`), in a local folder (`path`), or accessed with your own client.
 
-    The collection is created by the first `add`. Point ids are UUIDs derived from document ids, which are in
-    the payload next to text and metadata. A server's HNSW index is used after `optimize` has built it, unless
-    `exact` is set. In a folder or in memory every vector is compared.
+    The collection is created by the first `add`. Point ids are UUIDs derived from the document ids, which are
+    stored in the payload with the text and metadata. On a server, searches use the HNSW index after `optimize`
+    has built it, unless `exact` is set. In a folder or in memory, every vector is compared.
     """
 
     Options = QdrantOptions
@@ -185,9 +185,9 @@ class QdrantVectorStore(QdrantBackend, EngineStore):
 
     @in_thread
     def optimize(self) -> str:
-        """Have the server index all vectors and wait for it; return a summary."""
+        """Make the server index all vectors and wait until it has finished; return a summary."""
         if not self._has_collection():
-            return "there is no collection yet"
+            return "the collection does not exist yet"
         if self._is_local:
             return "nothing to do: without a server every vector is compared"
         config = self._models.OptimizersConfigDiff(indexing_threshold=1)
@@ -195,7 +195,7 @@ class QdrantVectorStore(QdrantBackend, EngineStore):
         give_up_at = time.monotonic() + _BUILD_TIMEOUT_S
         while str(self._client.get_collection(self.collection).status.value) != "green":
             if time.monotonic() > give_up_at:
-                raise StoreError(f"Qdrant did not finish its index in {_BUILD_TIMEOUT_S:.0f} s.", store=self.name)
+                raise StoreError(f"Qdrant did not finish indexing in {_BUILD_TIMEOUT_S:.0f} s.", store=self.name)
             time.sleep(0.2)
         return "hnsw index built"
 
@@ -205,7 +205,7 @@ class QdrantVectorStore(QdrantBackend, EngineStore):
     def _write(self, records: Sequence[Record]) -> None:
         models = self._models
         if not self._has_collection():
-            # Dot, not cosine: vectors have unit length, and Qdrant would change those of empty texts.
+            # Dot product equals cosine for unit vectors; with cosine, Qdrant would change those of empty texts.
             config = models.VectorParams(size=len(records[0].vector), distance=models.Distance.DOT)
             self._client.create_collection(self.collection, vectors_config=config)
             if not self._is_local:
@@ -280,10 +280,10 @@ class QdrantVectorStore(QdrantBackend, EngineStore):
 
 
 def _is_local(client: object) -> bool:
-    made_with = getattr(client, "init_options", {"path": ""})
-    return made_with.get("path") is not None or made_with.get("location") == ":memory:"
+    options = getattr(client, "init_options", {"path": ""})
+    return options.get("path") is not None or options.get("location") == ":memory:"
 
 
 def make_point_id(key: str) -> str:
-    """Return the UUID of a document in Qdrant, from its hashed id."""
+    """Return the UUID of a document in Qdrant, derived from its hashed id."""
     return str(uuid.uuid5(_NAMESPACE, key))

@@ -1,8 +1,8 @@
-"""Graph stores and the guard that admits only Cypher statements that read.
+"""Graph stores, and the guard that accepts only read-only Cypher statements.
 
 ladybug.py          LadybugGraphStore and the child process that runs the engine
-cypher_guard.py     check_cypher: a parser that proves that a statement only reads
-cypher_tokens.py    characters to tokens, and the words, procedures and functions the guard knows
+cypher_guard.py     check_cypher: a parser that proves that a statement is read-only
+cypher_tokens.py    the tokenizer, and the keywords, procedures and functions known to the guard
 """
 
 from __future__ import annotations

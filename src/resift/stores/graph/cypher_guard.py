@@ -1,8 +1,8 @@
-"""check_cypher: proves that a Cypher statement only reads. Knows no engine and opens nothing.
+"""check_cypher: proves that a Cypher statement is read-only, without running it or using an engine.
 
-The parser knows enough grammar to tell an operand from the position after one. A clause can start only after
-an operand. So a word such as `set` is a name where an operand is expected, and a clause where one has just
-ended. Two operands in a row are refused, because that is how a misread word would show.
+The parser knows just enough grammar to decide whether an operand is expected or has just ended. A clause can
+start only after an operand. So a word such as `set` is a name where an operand is expected, and a clause
+after an operand. Two operands in a row are rejected, because they would be the sign of a misread word.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _ESCAPE_OR_PAIR = re.compile(r"\\\\|\\u+([0-9a-fA-F]{4})|\\U([0-9a-fA-F]{8})")
 
 
 def check_cypher(statement: str, *, procedures: Iterable[str] = (), functions: Iterable[str] = ()) -> None:
-    """Raise UnsafeCypherError unless the statement provably only reads.
+    """Raise UnsafeCypherError unless the statement is provably read-only.
 
-    `procedures` and `functions` extend the built-in allowlists, for instance by the macros of a database.
-    Names are compared without case. Nothing is executed and no engine is needed.
+    `procedures` and `functions` extend the built-in allowlists, for instance with the macros of a database.
+    Names are case-insensitive. Nothing is executed and no engine is needed.
     """
     if not isinstance(statement, str):
         raise UnsafeCypherError(f"the statement is a {type(statement).__name__}, not a string")
@@ -35,27 +35,27 @@ def check_cypher(statement: str, *, procedures: Iterable[str] = (), functions: I
     allowed_procedures = _allowed_names("procedures", procedures)
     allowed_functions = _allowed_names("functions", functions)
     readings = [statement]
-    if "\\" in statement:  # as written, and in each way in which an engine may decode its escapes
+    if "\\" in statement:  # also check each way in which an engine may decode the escapes
         readings += [pattern.sub(_decode_escape, statement) for pattern in (_ESCAPE, _ESCAPE_OR_PAIR)]
     for text in dict.fromkeys(readings):
         _Parser(text, tokens.tokenize(text), allowed_procedures, allowed_functions).parse()
 
 
 def check_cypher_for(store: object, statement: str) -> None:
-    """Check a statement before it is sent to a graph store of any kind.
+    """Check a statement before it is sent to any kind of graph store.
 
-    The store's own `procedures` and `functions`, if it has them, extend the built-in allowlists.
+    The `procedures` and `functions` of the store, if it has them, extend the built-in allowlists.
     """
     check_cypher(statement, procedures=getattr(store, "procedures", ()), functions=getattr(store, "functions", ()))
 
 
 def _allowed_names(kind: str, names: Iterable[str]) -> frozenset[str]:
-    """Return the built-in names and these; `kind` is "procedures" or "functions"."""
+    """Return the built-in allowlist extended with `names`; `kind` is "procedures" or "functions"."""
     is_list = isinstance(names, Iterable) and not isinstance(names, (str, bytes))
-    listed = list(names) if is_list else []
-    if not is_list or not all(isinstance(name, str) for name in listed):
+    extra = list(names) if is_list else []
+    if not is_list or not all(isinstance(name, str) for name in extra):
         raise InputError(f"{kind} is a {type(names).__name__}; pass a list of names.")
-    return tokens.read_only_names(kind) | {name.lower() for name in listed}
+    return tokens.read_only_names(kind) | {name.lower() for name in extra}
 
 
 def _decode_escape(match: re.Match[str]) -> str:
@@ -66,7 +66,7 @@ def _decode_escape(match: re.Match[str]) -> str:
     return chr(code) if code < 0x110000 else "\ufffe"
 
 
-# What the parser expects next inside a bracket.
+# States of the parser inside a bracket: the kind of token that it expects next.
 CLAUSE, OPERAND, AFTER, LABEL, CALLED, NAMED = "clause", "operand", "after", "label", "called", "named"
 
 _CLOSERS = {"(": ")", "[": "]", "{": "}"}
@@ -82,19 +82,19 @@ class _Frame:
 
     opener: str
     state: str
-    query: bool = False  # contains clauses: the statement, or a subquery
+    query: bool = False  # contains clauses: the statement or a subquery
     pattern: bool = False  # may contain a bare pattern: EXISTS { (a)-->(b) }
-    then: str = AFTER  # state of the parent after this bracket closes
-    cases: int = 0  # CASE … END still open
+    then: str = AFTER  # state of the parent frame after this bracket closes
+    cases: int = 0  # number of CASE expressions without their END so far
     clause: str = ""  # the current clause, in a frame that contains clauses
-    relationship: bool = False  # -[…]-, where * and + are lengths and not operators
-    subscript: bool = False  # x[…], where : separates two operands and starts no label
+    relationship: bool = False  # -[…]-, where * and + are lengths, not operators
+    subscript: bool = False  # x[…], where : separates two operands instead of starting a label
     function: str = ""  # the function that is called; TRIM and CAST have their own grammar
     star: bool = False  # a variable-length relationship: numbers and path words may follow
 
 
 class _Parser:
-    """Reads the tokens of one statement once; `parse` returns or raises UnsafeCypherError."""
+    """Checks the tokens of one statement in a single pass; `parse` raises UnsafeCypherError."""
 
     def __init__(
         self, text: str, statement: Sequence[Token], procedures: frozenset[str], functions: frozenset[str]
@@ -107,10 +107,10 @@ class _Parser:
         self._frames = [_Frame("", CLAUSE, query=True)]
 
     def parse(self) -> None:
-        """Read to the end of the statement."""
+        """Parse the statement to its end."""
         self._skip_prefixes()
         if self._index >= len(self._tokens):
-            raise self._error("there is no statement", index=max(0, len(self._tokens) - 1))
+            raise self._error("the statement is empty", index=max(0, len(self._tokens) - 1))
         while self._index < len(self._tokens):
             token, state = self._peek(), self._top.state
             if token.kind == SYMBOL:
@@ -163,17 +163,17 @@ class _Parser:
 
     def _name_error(self, kind: str, name: str) -> UnsafeCypherError:
         shown = repr(name) if len(name) <= 60 and name.isascii() else "of this name"
-        return self._error(f"the {kind} {shown} is not on the list of read-only ones")
+        return self._error(f"the {kind} {shown} is not on the allowlist of read-only {kind}s")
 
     def _check_complete(self, frame: _Frame) -> None:
         index = min(self._index, len(self._tokens) - 1)
         if frame.cases:
             raise self._error("CASE without END", index=index)
         if frame.state in (CLAUSE, LABEL) or (frame.query and frame.state == OPERAND):
-            raise self._error("the end of the text, where more is expected", index=index)
+            raise self._error("the text ends where more is expected", index=index)
 
     def _read_dotted_name(self) -> tuple[str, int]:
-        """Return the dotted name ahead, in lower case, and its number of tokens."""
+        """Return the dotted name at this position, in lowercase, and its number of tokens."""
         parts: list[str] = []
         ahead = 0
         while self._peek(ahead).kind in (WORD, NAME):
@@ -199,13 +199,13 @@ class _Parser:
         elif self._top.opener == "{" and not self._top.query and self._is_map_key(before):
             self._advance(OPERAND, tokens=2)
         elif not self._take_function_call():
-            # A clause word as a name is refused if the word before it may itself be a name.
+            # Reject a clause keyword as a name if the word before it may itself be a name.
             if key in tokens.FORBIDDEN and before.key in _SOFT_PREFIXES and self._peek(1).is_("[", "{"):
                 raise self._word_error(key)
             self._advance(AFTER)
 
     def _is_prefix(self, key: str, before: Token) -> bool:
-        """Return whether the word precedes an operand without being one."""
+        """Return whether the word is a prefix of an operand and not an operand itself."""
         following = self._peek(1)
         match key:
             case "NOT" | "DISTINCT":
@@ -224,7 +224,7 @@ class _Parser:
         return continues_path and key in PATH_WORDS and self._in_path()
 
     def _in_path(self) -> bool:
-        """Return whether SHORTEST, TRAIL and the like are pattern words here, and not functions."""
+        """Return whether SHORTEST, TRAIL and similar words are path keywords here, not functions."""
         query = next(frame for frame in reversed(self._frames) if frame.query)
         return self._top.star or query.clause == "MATCH" or query.pattern
 
@@ -232,9 +232,9 @@ class _Parser:
         return self._peek(1).is_(":") and before.is_("{", ",")
 
     def _take_function_call(self) -> bool:
-        """Take a function's name and its opening bracket, if one is called here.
+        """Take the name and opening bracket of a function call; return False if there is no call here.
 
-        Nowhere else may a name precede a bracket, so no call escapes the list.
+        A name may precede a bracket nowhere else, so no call bypasses the allowlist.
         """
         name, length = self._read_dotted_name()
         if not self._peek(length).is_("("):
@@ -263,7 +263,7 @@ class _Parser:
             elif self._peek().kind not in (WORD, NAME):
                 raise self._error("AS without a name")
             else:
-                self._advance(NAMED if top.query else AFTER)  # between clauses a name ends its item
+                self._advance(NAMED if top.query else AFTER)  # in a clause, the name ends the item
         elif key in ("ASC", "ASCENDING", "DESC", "DESCENDING"):
             self._advance(AFTER)
         elif top.cases and key in ("WHEN", "THEN", "ELSE"):
@@ -291,11 +291,11 @@ class _Parser:
                 self._index += 1
             while key == "CYPHER" and self._peek().text.lower() in tokens.PREPARSER_OPTIONS and self._peek(1).is_("="):
                 if self._peek(2).kind not in (WORD, NUMBER):
-                    raise self._error("an option of CYPHER without a plain value")
+                    raise self._error("a CYPHER option without a plain value")
                 self._index += 3
 
     def _take_clause(self, key: str) -> None:
-        """Take a word where only a clause can start. Another word is refused."""
+        """Take a word where only a clause can start; raise an error for any other word."""
         top = self._top
         if not top.query:
             raise self._word_error(key)
@@ -350,7 +350,7 @@ class _Parser:
             self._push(_Frame("(", OPERAND, then=CALLED))
 
     def _take_join_hint(self) -> None:
-        """Take Ladybug's join order completely, so that it can contain names only: HINT ((a JOIN e) JOIN b)."""
+        """Take a complete join hint of Ladybug, which may contain only names: HINT ((a JOIN e) JOIN b)."""
         self._index += 1
         depth = 0
         while True:
@@ -371,7 +371,7 @@ class _Parser:
         self._top.state = AFTER
 
     def _take_type(self) -> None:
-        """Take the type of CAST(x AS type) completely: INT64[], DECIMAL(18, 3), STRUCT(a UNION(b INT64, c STRING))."""
+        """Take the complete type in CAST(x AS type): INT64[], DECIMAL(18, 3), STRUCT(a UNION(b INT64, c STRING))."""
         if self._peek().kind not in (WORD, NAME):
             raise self._error("something else where a name is expected")
         self._index += 1
@@ -438,7 +438,7 @@ class _Parser:
 
     def _take_operator(self, text: str) -> None:
         top, following = self._top, self._peek(1)
-        # + and * repeat the path pattern before them: ((a)-->(b))+ RETURN a.
+        # + and * can repeat the preceding path pattern: ((a)-->(b))+ RETURN a.
         repeats_pattern = self._peek(-1).is_(")") and following.key in _AFTER_PATTERN
         if text == ":" and top.subscript:
             self._advance(OPERAND)
@@ -447,7 +447,7 @@ class _Parser:
         elif text == "!" and top.state == AFTER:
             if following.is_("="):
                 self._advance(OPERAND, tokens=2)
-            else:  # the factorial of the operand before it
+            else:  # the factorial of the preceding operand
                 self._advance(AFTER)
         elif text == ".":
             if following.kind not in (WORD, NAME) and not following.is_("*"):
@@ -478,14 +478,14 @@ class _Parser:
         self._push(_Frame(text, OPERAND, relationship=relationship, subscript=subscript))
 
     def _may_precede_bracket(self, token: Token) -> bool:
-        """Return whether an opening bracket may follow an operand: only in path patterns."""
+        """Return whether an opening bracket may follow this operand, which is legal only in path patterns."""
         if self._top.star and (token.kind == NUMBER or token.is_("*", "..") or token.key in PATH_WORDS):
             return True
         if token.is_(")", "}"):
             return True
         if not (self._top.query and self._in_path()):
             return False
-        # SHORTEST 2 or SHORTEST 2 PATHS, before a pattern.
+        # A pattern may follow SHORTEST 2 or SHORTEST 2 PATHS.
         before = self._peek(-2)
         counts_paths = token.kind == NUMBER and before.key in PATH_WORDS
         return counts_paths or (token.key in PATH_WORDS and before.kind == NUMBER)

@@ -1,6 +1,6 @@
-"""Cypher text to tokens, and the words, procedures and functions that the guard knows.
+"""Tokenizer for Cypher, and the keywords, procedures and functions known to the guard.
 
-Text that two engines could read differently is refused here, and so are names that are not listed.
+The tokenizer rejects text that two engines could interpret differently. The guard rejects unlisted names.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Token(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The word in capitals, or "" for everything that cannot be a keyword."""
+        """The word in uppercase, or "" for a token that cannot be a keyword."""
         return self.text.upper() if self.kind == WORD else ""
 
     def is_(self, *symbols: str) -> bool:
-        """Return whether this is one of these symbols."""
+        """Return whether the token is one of these symbols."""
         return self.kind == SYMBOL and self.text in symbols
 
 
@@ -55,10 +55,10 @@ _UNTERMINATED = (("'", "string"), ('"', "string"), ("`", "backticked name"), ("/
 
 
 def tokenize(text: str) -> list[Token]:
-    """Return the tokens without spaces and comments; raise UnsafeCypherError for ambiguous characters."""
+    """Return the tokens without whitespace and comments; raise UnsafeCypherError for ambiguous characters."""
     for special in _SPECIAL.finditer(text):
         category = unicodedata.category(special[0])
-        # Joiners are part of the spelling in strings (Persian, Hindi, emoji), and refused elsewhere below.
+        # Joiners are part of the spelling in strings (Persian, Hindi, emoji). Elsewhere they are rejected below.
         if category in ("Cc", "Cf", "Cs", "Zl", "Zp") and special[0] not in _JOINERS:
             raise make_error(text, special.start(), f"the character U+{ord(special[0]):04X} is invisible")
     tokens: list[Token] = []
@@ -67,7 +67,7 @@ def tokenize(text: str) -> list[Token]:
         match = _TOKEN.match(text, position)
         if match is None:
             open_kinds = [kind for mark, kind in _UNTERMINATED if text.startswith(mark, position)]
-            reason = "a character that has no place outside a string"
+            reason = "a character that is not allowed outside a string"
             raise make_error(
                 text, position, f"a {open_kinds[0]} starts here and does not end" if open_kinds else reason
             )
@@ -81,30 +81,30 @@ def tokenize(text: str) -> list[Token]:
 
 
 def make_error(text: str, position: int, reason: str) -> UnsafeCypherError:
-    """Return the error for a position in the text."""
+    """Return an error with the line and column of a position in the text."""
     line = text.count("\n", 0, position) + 1
     column = position - (text.rfind("\n", 0, position) + 1) + 1
     return UnsafeCypherError(reason, line=line, column=column)
 
 
 def _check_token(text: str, kind: str, match: re.Match[str]) -> None:
-    """Raise UnsafeCypherError for a token that engines read differently."""
+    """Raise UnsafeCypherError for a token that engines interpret differently."""
     token, start = match[0], match.start()
     if kind in ("line", "block", NAME):
         for joiner in _JOINERS:
             if joiner in token:
                 raise make_error(text, start, f"the character U+{ord(joiner):04X} outside a string")
     if kind == "line":
-        # Engines disagree on whether a carriage return alone ends a line.
+        # Engines disagree on whether a lone carriage return ends a line.
         alone = re.search(r"\r(?!\n|$)", token)
         if alone or (token.endswith("\r") and match.end() == len(text)):
             raise make_error(text, start, "a carriage return inside a line comment")
     elif kind == "block":
         if "/*" in token[1:]:
-            raise make_error(text, start, "a comment inside a comment, which engines end differently")
+            raise make_error(text, start, "a nested comment, whose end differs between engines")
     elif kind == NAME:
         if len(token) == 2 or "\\`" in token:
-            raise make_error(text, start, "a backticked name that is empty or has a backslash before a backtick")
+            raise make_error(text, start, "a backticked name that is empty or contains a backslash before a backtick")
     elif kind in (WORD, PARAMETER) and not token.isascii():
         for offset, char in enumerate(token):
             if not char.isascii() and unicodedata.category(char)[0] not in "LMN":
@@ -114,7 +114,7 @@ def _check_token(text: str, kind: str, match: re.Match[str]) -> None:
             raise make_error(text, start, "a word with look-alike characters; quote it in backticks")
 
 
-# Known words
+# Keywords
 
 
 def _words(text: str) -> frozenset[str]:
@@ -122,10 +122,10 @@ def _words(text: str) -> frozenset[str]:
 
 
 READ_STARTS = _words("MATCH OPTIONAL WITH UNWIND RETURN CALL")
-"""Clauses that may open a statement, a subquery or an arm of UNION."""
+"""Clauses that may start a statement, a subquery or a branch of UNION."""
 
 CONTINUATIONS = _words("WHERE SKIP LIMIT OFFSET YIELD FILTER LET")
-"""Clauses that may follow another and take an expression."""
+"""Clauses that take an expression and may follow another clause."""
 
 FORBIDDEN = _words(
     """
@@ -135,7 +135,7 @@ FORBIDDEN = _words(
     FREE LOCK UNLOCK ANALYZE SNAPSHOT RECOVER REGISTER REPLICATION TRIGGER KILL EXECUTE PREPARE
     """
 )
-"""Clauses that write, reach outside the graph, or administer the server; used in messages."""
+"""Clauses that write, access data outside the graph, or administer the server; used in error messages."""
 
 INFIX = _words("AND OR XOR IN CONTAINS IS")
 PATH_WORDS = _words(
@@ -161,6 +161,6 @@ PREPARSER_OPTIONS = _words(
 
 @cache
 def read_only_names(kind: str) -> frozenset[str]:
-    """Return the known "procedures" or "functions" that only read, in lower case."""
+    """Return the allowlist of read-only "procedures" or "functions", in lowercase."""
     data = resources.files("resift.stores.graph").joinpath("read_only_names.toml").read_text(encoding="utf-8")
     return _words(tomllib.loads(data)[kind])

@@ -1,4 +1,4 @@
-"""LadybugGraphStore: read-only Cypher over a Ladybug database file."""
+"""LadybugGraphStore: read-only Cypher on a Ladybug database file."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ Request = tuple[str, JsonObject, int, int]
 """Statement, parameters, timeout in milliseconds, and the maximum number of rows."""
 
 
-# The parent
+# Parent process
 
 
 class EngineProcess:
-    """One child process with one open database; runs one statement at a time."""
+    """A child process with one open database that runs one statement at a time."""
 
     def __init__(self, path: str, *, store: str, memory_bytes: int, threads: int) -> None:
         self._store = store
         self._memory_bytes = memory_bytes
         self._answers: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        # -P: the script's folder must not be first on the import path of the child.
+        # -P: the script's folder must not come first on the child's import path.
         self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and script
             [sys.executable, "-P", __file__, path, str(memory_bytes // 2), str(threads)],
             stdin=subprocess.PIPE,
@@ -67,21 +67,21 @@ class EngineProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process runs."""
+        """Whether the process is running."""
         return self._process.poll() is None
 
     def run(self, request: Request, *, timeout_s: float) -> JsonObject:
-        """Return the engine's answer. Without one in time, raise StoreError and end the process."""
+        """Return the engine's response. If it does not arrive in time, end the process and raise StoreError."""
         try:
             assert self._process.stdin is not None  # noqa: S101 - opened as a pipe
             _write_frame(self._process.stdin, pickle.dumps(request))
         except OSError as exc:
             self.end()
-            raise StoreError(f"The engine of {self._store!r} is gone.", store=self._store) from exc
+            raise StoreError(f"The engine process of {self._store!r} has ended.", store=self._store) from exc
         return self._wait(timeout_s)
 
     def end(self) -> None:
-        """Kill the process and wait for its end."""
+        """Kill the process and wait until it has ended."""
         with contextlib.suppress(OSError):
             self._process.kill()
         self._process.wait()
@@ -117,7 +117,7 @@ class EngineProcess:
     def _end_with_error(self, reason: str, *, transient: bool = False) -> StoreError:
         self.end()
         return StoreError(
-            f"A statement on {self._store!r} {reason}. Ask for less: add LIMIT or a narrower pattern.",
+            f"A statement on {self._store!r} {reason}. Make it cheaper: add LIMIT or a narrower pattern.",
             store=self._store,
             transient=transient,
         )
@@ -143,19 +143,19 @@ def _read_frame(source: IO[bytes]) -> bytes | None:
 
 
 def _write_frame(target: IO[bytes], body: bytes) -> None:
-    """Write one frame unbuffered: a buffer loses bytes if the process is stopped and continued."""
+    """Write one frame, unbuffered: a buffer loses bytes if the process is stopped and continued."""
     rest = memoryview(len(body).to_bytes(8, "big") + body)
     while rest:
         rest = rest[os.write(target.fileno(), rest) :]
 
 
-# The child
+# Child process
 
 
 def main(path: str, buffer_pool_bytes: int, threads: int) -> None:
-    """Open the database read-only and answer requests until standard input ends."""
+    """Open the database read-only and serve requests until standard input ends."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # the engine's own output must not mix with the frames
+    os.dup2(2, 1)  # keeps the engine's own output apart from the frames
     try:
         import ladybug
 
@@ -170,7 +170,7 @@ def main(path: str, buffer_pool_bytes: int, threads: int) -> None:
     def listen() -> None:
         while (frame := _read_frame(sys.stdin.buffer)) is not None:
             requests.put(frame)
-        os._exit(0)  # the parent is gone or done, even if a statement still runs
+        os._exit(0)  # the parent has finished or died; do not wait for a running statement
 
     threading.Thread(target=listen, daemon=True).start()
     while True:
@@ -201,7 +201,7 @@ def _execute(connection: Any, request: Request) -> JsonObject:
 
 
 def _to_json(value: object) -> JsonValue:
-    """Return the value as JSON data; nodes and relationships keep their label and lose internal ids."""
+    """Convert a value to JSON data. Nodes and relationships keep their labels but not their internal ids."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
@@ -231,16 +231,16 @@ _QUOTED = re.compile(r"<[^<>]*>|\"[^\"]*\"|'[^']*'")
 class LadybugOptions(Options):
     """Options of a Ladybug store in a pipeline file."""
 
-    path: str = option("The graph database; it is opened read-only.", kind="path", must_exist=True)
-    id_column: str = option("Column of the rows that is the hit's id.", default="id")
-    text_column: str = option("Column of the rows that is the hit's text.", default="text")
+    path: str = option("The graph database, which is opened read-only.", kind="path", must_exist=True)
+    id_column: str = option("Result column with the id of the hit.", default="id")
+    text_column: str = option("Result column with the text of the hit.", default="text")
 
 
 class LadybugGraphStore:
-    """Runs Cypher that only reads: guarded, on a read-only engine, with limits on time, rows and memory.
+    """Runs read-only Cypher: checked by a guard, on a read-only database, with limits on time, rows and memory.
 
     The engine runs in `processes` child processes, started on first use. A statement that exceeds a limit or
-    crashes ends its own process and raises StoreError. The next statement gets a new process.
+    crashes ends only its own process and raises StoreError. The next statement gets a new process.
     """
 
     Options = LadybugOptions
@@ -279,10 +279,10 @@ class LadybugGraphStore:
         self._closed = False
 
     async def query(self, cypher: str, parameters: JsonMapping | None = None, *, k: int) -> list[Hit]:
-        """Return at most k hits from the rows of the statement, in row order.
+        """Run a statement and return at most k of its rows as hits, in row order.
 
-        Raises UnsafeCypherError for a statement that may do more than read, before the engine sees it, and
-        StoreError if the engine fails or a limit is reached.
+        Raises UnsafeCypherError for a statement that may do more than read, before it reaches the engine, and
+        StoreError if the engine fails or a limit is exceeded.
         """
         check_cypher_for(self, cypher)
         values = _check_parameters(parameters)
@@ -297,7 +297,7 @@ class LadybugGraphStore:
                 if cancelled.is_set():
                     engine.end()
                 try:
-                    # The engine's own time limit comes first. Ending the process is for when it fails.
+                    # The engine's own timeout expires first. The process is killed only if that fails.
                     request = (cypher, values, int(self._timeout_s * 1000), self._max_rows)
                     return engine.run(request, timeout_s=self._timeout_s + 0.5)
                 finally:
@@ -305,7 +305,7 @@ class LadybugGraphStore:
 
         try:
             answer = await self._workers.run(run)
-        except asyncio.CancelledError:  # end the work, not only the wait
+        except asyncio.CancelledError:  # stop the work, not just the wait for it
             cancelled.set()
             for engine in running:
                 engine.end()
@@ -324,11 +324,11 @@ class LadybugGraphStore:
         self._workers.close()
 
     def _make_hits(self, columns: Sequence[str], rows: Sequence[Sequence[JsonValue]], k: int) -> list[Hit]:
-        """Return at most k hits in row order; a row that repeats an id is skipped.
+        """Return at most k hits in row order; rows with an id seen before are skipped.
 
-        The id is the id column, else that property of the row's only node, else a hash of the row. The text is
-        found the same way, else as in any record (`resift.external.records`). The score is 1/rank, so that
-        sorting by score keeps the order of the statement.
+        The id is the value of the id column, else the property of that name if the row has a single node, else
+        a hash of the row. The text is found the same way, or else as in any record
+        (`resift.external.records`). The score is 1/rank, so that sorting by score keeps the row order.
         """
         hits: dict[str, Hit] = {}
         for row in rows:
@@ -350,7 +350,7 @@ class LadybugGraphStore:
 
     @contextlib.contextmanager
     def _lend_engine(self) -> Iterator[EngineProcess]:
-        """Lend an idle process, or a new one."""
+        """Lend an idle process, or start a new one."""
         with self._lock:
             if self._closed:
                 raise self._error("is closed")
@@ -375,10 +375,10 @@ class LadybugGraphStore:
     def _explain(self, answer: JsonMapping) -> StoreError:
         message = str(answer["error"])
         if answer["kind"] == "size":
-            return self._error(f"has too much to return: {message}")
+            return self._error(f"returned too much data: {message}")
         if message.startswith("Interrupted"):
             return self._error(f"took more than {self._timeout_s:g} s", transient=True)
-        # Engine messages quote the statement and its data; only the part that names the fault is safe.
+        # Engine messages quote the statement and its data; only the part that names the error is safe.
         known = _SAFE_MESSAGE.match(message)
         safe = _QUOTED.sub("…", known[0]) if known else message.partition(":")[0][:60]
         return self._error(f"could not run the statement: {safe}")
@@ -388,7 +388,10 @@ class LadybugGraphStore:
 
 
 def _check_parameters(parameters: JsonMapping | None) -> JsonObject:
-    """Return the parameters as a dict of plain values; the engine would scan other objects."""
+    """Return the parameters as a dict of plain values; raise InputError for other objects.
+
+    The engine would scan the data of such objects.
+    """
     values = dict(check_mapping(parameters, "parameters") or {})
     for key, value in values.items():
         if not isinstance(key, str) or not _PARAMETER_NAME.fullmatch(key):
