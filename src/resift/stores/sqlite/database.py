@@ -1,9 +1,9 @@
-"""The index file: its tables, the metadata it stores about itself, checksums, connections and error messages.
+"""The index file: its tables, file metadata, checksums, connections and error messages.
 
-A checksum covers the row number and the length of each part. It detects changed bytes, rows exchanged by a
-damaged page, and characters moved between columns. It cannot detect a row that a damaged index hides. For
-that, filters are counted in a second table, ids are in two indexes, and each block of posting lists names
-the first term of the next block.
+A checksum covers the row number and the length of each part. It detects changed bytes, rows swapped by a
+damaged page, and characters moved between columns. It cannot detect a row that a damaged index hides. To
+detect those, a second table counts the rows of each attribute, ids are in two indexes, and each block of
+posting lists names the first term of the next block.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from resift.errors import StoreError, shell_path
 
 SCHEMA_VERSION = 4
 LEGACY_VERSION = 2
-"""Files of Resift 0.2: an FTS5 table instead of postings, and no attributes for metadata values that are lists."""
+"""Schema of Resift 0.2, with an FTS5 table instead of postings and no attributes for list values."""
 APPLICATION_ID = 0x52534654  # "RSFT"
 BUSY_TIMEOUT_S = 30.0
 _FIRST_BYTES = b"SQLite format 3\0"
@@ -37,14 +37,14 @@ TABLES = {
     "text TEXT NOT NULL, metadata TEXT NOT NULL, checksum INTEGER NOT NULL)",
     "vectors": "TABLE vectors (row INTEGER PRIMARY KEY, vector BLOB NOT NULL, checksum INTEGER NOT NULL)",
     "sources": "TABLE sources (path TEXT PRIMARY KEY, digest TEXT NOT NULL) WITHOUT ROWID",
-    # From here on, all can be rebuilt from the tables above.
+    # The tables and indexes below can be rebuilt from those above.
     "attributes": "TABLE attributes (key TEXT NOT NULL, value BLOB NOT NULL, row INTEGER NOT NULL, "
     "PRIMARY KEY (key, value, row)) WITHOUT ROWID",
-    # The number of rows that a filter must find, and the sum of their row numbers.
+    # The expected number of rows for each attribute value, and the sum of their row numbers.
     "attribute_sums": "TABLE attribute_sums (key TEXT NOT NULL, value BLOB NOT NULL, rows INTEGER NOT NULL, "
     "total INTEGER NOT NULL, PRIMARY KEY (key, value)) WITHOUT ROWID",
-    # A second index of ids, read when the first one does not know an id. It is an expression so that SQLite
-    # uses it for nothing else.
+    # A second index of ids, used if the first one does not find an id. It indexes an expression so that SQLite
+    # does not use it for anything else.
     "documents_by_id": "INDEX documents_by_id ON documents (id || '')",
     "row_blocks": "TABLE row_blocks (block INTEGER PRIMARY KEY, generation INTEGER NOT NULL, "
     "lengths BLOB NOT NULL, checksum INTEGER NOT NULL)",
@@ -57,11 +57,11 @@ _LEGACY_DEFINITIONS = (
     *(name for name in TABLES if name != "postings"),
     *("terms", "term_checks", "terms_data", "terms_idx", "terms_config"),
 )
-"""What the schema checksum of the legacy version covers."""
+"""Tables and indexes that the schema checksum of the legacy version covers."""
 
 
 class IndexCorruptedError(Exception):
-    """Part of the file is not what was written. Carries the location and never the content."""
+    """Part of the file differs from what was written. The message has the location, never the content."""
 
     def __init__(self, table: str, row: object) -> None:
         super().__init__(f"table {table}, row {row}")
@@ -78,20 +78,20 @@ def checksum(row: int, *parts: bytes | None) -> int:
 
 
 class Connection(sqlite3.Connection):
-    """A connection with the schema version it was opened on."""
+    """A connection, with the schema version of the file when it was opened."""
 
     version = SCHEMA_VERSION
     stamp: FileStamp | None = None
-    """Identity of a file that is read without locks."""
+    """Identity of the file if it is read without locks."""
 
     def __del__(self) -> None:
-        """Close without the ResourceWarning of Python 3.13: users need not close an Index."""
+        """Close without the ResourceWarning of Python 3.13, because users need not close an Index."""
         with contextlib.suppress(sqlite3.ProgrammingError):  # the file could not be opened
             self.close()
 
 
 class Segment(NamedTuple):
-    """One sorted run of posting lists: the rows of consecutive writes."""
+    """A sorted run of posting lists for the rows of consecutive writes."""
 
     number: int
     documents: int
@@ -101,10 +101,10 @@ SELECT_FACTS = "SELECT name, value FROM facts"
 
 
 class FileMetadata(NamedTuple):
-    """What a file records about itself.
+    """Metadata of an index file.
 
-    `generation` counts writes. `analyzer` is the version of the text analysis that made the terms, and
-    `languages` are those of its stems. `documents` and `tokens` are the collection statistics of BM25.
+    `generation` counts writes. `analyzer` is the version of the text analysis that produced the terms, and
+    `languages` are the languages of their stems. `documents` and `tokens` are the collection statistics of BM25.
     """
 
     version: int
@@ -120,17 +120,17 @@ class FileMetadata(NamedTuple):
 
     @property
     def mean_length(self) -> float:
-        """Mean number of terms of a document."""
+        """Mean number of terms per document."""
         return self.tokens / self.documents if self.documents and self.tokens else 1.0
 
 
 def read_metadata(connection: sqlite3.Connection) -> FileMetadata:
-    """Return the file metadata of the connection's snapshot."""
+    """Return the file metadata in the connection's snapshot."""
     return parse_metadata(connection.execute(SELECT_FACTS).fetchall())
 
 
 def parse_metadata(pairs: Sequence[tuple[str, str]]) -> FileMetadata:
-    """Return the file metadata from the rows of `SELECT_FACTS`; raises IndexCorruptedError."""
+    """Parse the rows of `SELECT_FACTS`; raise IndexCorruptedError if they are damaged."""
     facts: Mapping[str, str] = dict(pairs)
     try:
         if facts["checksum"] != _facts_checksum(facts):
@@ -160,32 +160,32 @@ def initial_metadata(language: str, analyzer: str) -> dict[str, str]:
 
 
 def write_metadata(connection: sqlite3.Connection, facts: Mapping[str, object]) -> None:
-    """Set some entries of the file metadata."""
+    """Set these entries of the file metadata."""
     pairs = [(name, str(value)) for name, value in facts.items()]
     connection.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", pairs)
 
 
 def write_segments(connection: sqlite3.Connection, segments: tuple[Segment, ...]) -> None:
     """Record the segments of the keyword index, oldest first."""
-    listed = " ".join(f"{segment.number}:{segment.documents}" for segment in segments)
-    write_metadata(connection, {"segments": listed})
+    text = " ".join(f"{segment.number}:{segment.documents}" for segment in segments)
+    write_metadata(connection, {"segments": text})
 
 
 def sign_metadata(connection: sqlite3.Connection) -> None:
-    """Update the checksum of the file metadata; the last step of every write."""
+    """Update the checksum of the file metadata, as the last step of every write."""
     facts: dict[str, str] = dict(connection.execute(SELECT_FACTS))
     write_metadata(connection, {"checksum": _facts_checksum(facts)})
 
 
 def sign_definitions(connection: sqlite3.Connection) -> None:
-    """Record the checksum of the table definitions of a current file."""
+    """Record the checksum of the table definitions of the current schema version."""
     write_metadata(connection, {"schema": _definitions_checksum(connection, SCHEMA_VERSION)})
 
 
 def create_tables(connection: sqlite3.Connection, facts: Mapping[str, str]) -> None:
-    """Turn an empty database into an index. Safe if two processes try at the same time."""
-    connection.execute("PRAGMA page_size=8192")  # fits five vectors of 384 dimensions, 4096 would fit two
-    # SQLite's busy timeout does not cover the switch to WAL.
+    """Turn an empty database into an index; safe if two processes do so at the same time."""
+    connection.execute("PRAGMA page_size=8192")  # fits five vectors of 384 dimensions; 4096 would fit two
+    # SQLite's busy timeout does not cover the switch to WAL, so retry.
     give_up_at = time.monotonic() + BUSY_TIMEOUT_S
     while True:
         try:
@@ -197,7 +197,7 @@ def create_tables(connection: sqlite3.Connection, facts: Mapping[str, str]) -> N
             time.sleep(0.01)
     connection.execute("BEGIN IMMEDIATE")
     try:
-        # Checked inside the transaction: the second of two processes sees the tables of the first.
+        # Check inside the transaction, where the second of two processes sees the tables of the first.
         if count_tables(connection) == 0:
             for definition in TABLES.values():
                 connection.execute(f"CREATE {definition}")
@@ -242,22 +242,22 @@ def _definitions_checksum(connection: sqlite3.Connection, version: int) -> str:
 
 
 class FileReplacedError(StoreError):
-    """A file that is read without locks was replaced during a read."""
+    """The file, which is read without locks, was replaced during a read."""
 
 
 class DatabaseFile:
-    """Pooled connections to one file. Each is used by one thread at a time."""
+    """Pooled connections to one file. A connection is used by one thread at a time."""
 
     def __init__(
         self, path: str | os.PathLike[str], *, name: str, facts: Mapping[str, str] | None, read_only: bool
     ) -> None:
-        """Open the file. `facts` is the metadata of a new file, or None if a missing file is an error."""
+        """Open the file. `facts` is the metadata for a new file, or None if a missing file is an error."""
         self.path = Path(path)
         self.name = name
         self.read_only = read_only
         self._lock = threading.Lock()
         self._idle: list[Connection] = []
-        self._pool_number = 0  # connections of an earlier pool are closed when they come back
+        self._pool_number = 0  # connections of an earlier pool are closed when they are returned
         self.closed = False
         after_fork(self)
         with self.translate_errors():
@@ -275,47 +275,49 @@ class DatabaseFile:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Lend a connection for reads. The caller begins its own snapshot."""
+        """Lend a connection for reading. The caller starts the read transaction."""
         with self._lend() as connection:
             try:
                 yield connection
             finally:
-                # An open snapshot would keep the write-ahead log from being truncated.
+                # An open snapshot would prevent truncation of the write-ahead log.
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
             if connection.stamp is not None and connection.stamp != self._read_stamp():
-                raise FileReplacedError(f"{self.path} changed while it was read.", store=self.name, transient=True)
+                raise FileReplacedError(
+                    f"{self.path} changed while it was being read.", store=self.name, transient=True
+                )
 
     @contextlib.contextmanager
     def reading_again(self) -> Iterator[Connection]:
-        """Lend a connection for reads, even after `close`: hits outlive their store."""
+        """Lend a connection for reading, even after `close`, because hits may outlive their store."""
         if not self.closed:
             with self.reading() as connection:
                 yield connection
             return
-        again = DatabaseFile(self.path, name=self.name, facts=None, read_only=True)
+        reopened = DatabaseFile(self.path, name=self.name, facts=None, read_only=True)
         try:
-            with again.reading() as connection:
+            with reopened.reading() as connection:
                 yield connection
         finally:
-            again.close()
+            reopened.close()
 
     @contextlib.contextmanager
     def writing(self, convert: Callable[[Connection], None] | None = None) -> Iterator[Connection]:
         """Lend a connection in a write transaction, which is rolled back on any error.
 
-        `convert` brings a file of an older version to the current one, in the same transaction.
+        `convert` upgrades a file of an older version in the same transaction.
         """
         self.require_writable()
         with self._lend() as connection:
-            # Take the write lock now: upgrading a read lock later can fail.
+            # Take the write lock now, because upgrading a read lock later can fail.
             connection.execute("BEGIN IMMEDIATE")
             try:
                 if convert is not None and read_version(connection) < SCHEMA_VERSION:
                     convert(connection)
                     connection.version = SCHEMA_VERSION
                 yield connection
-                # Readers compare the generation and reload only the blocks changed since theirs.
+                # Readers compare generations and reload only the blocks that changed since their own.
                 connection.execute("UPDATE facts SET value = value + 1 WHERE name = 'generation'")
                 sign_metadata(connection)
                 connection.execute("COMMIT")
@@ -331,12 +333,12 @@ class DatabaseFile:
             raise self._error(f"{self.path} was opened read-only; open it without read_only to write.")
 
     def require_open(self) -> None:
-        """Raise StoreError after `close`."""
+        """Raise StoreError if the file has been closed."""
         if self.closed:
             raise self._error(f"{self.path} is closed; open a new store.")
 
     def close(self) -> None:
-        """Close the idle connections now, and those in use when they come back."""
+        """Close idle connections now, and those in use when they are returned."""
         was_closed, self.closed = self.closed, True
         with self._lock:
             idle, self._idle = self._idle, []
@@ -344,7 +346,7 @@ class DatabaseFile:
         for connection in idle:
             connection.close()
         if self.read_only and not was_closed and _sidecar(self.path, "-wal").exists():
-            # Readers leave -wal and -shm behind. A writing connection removes them if it is the last.
+            # Read-only connections leave -wal and -shm behind. A writable one removes them if it is the last.
             with contextlib.suppress(sqlite3.Error):
                 uri = f"file:{quote(str(self.path.absolute()))}?mode=rw"
                 with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=0)) as last:
@@ -358,12 +360,12 @@ class DatabaseFile:
 
     @contextlib.contextmanager
     def translate_errors(self) -> Iterator[None]:
-        """Turn errors of SQLite and failed checksums into a StoreError with the next step."""
+        """Turn SQLite errors and failed checksums into a StoreError that suggests the next step."""
         try:
             yield
         except IndexCorruptedError as exc:
             raise self._corruption_error(str(exc)) from None
-        except UnicodeDecodeError:  # a damaged schema; the message would quote the bytes
+        except UnicodeDecodeError:  # from a damaged schema; the original message would quote the bytes
             raise self._corruption_error("a text is not UTF-8") from None
         except sqlite3.Error as exc:
             if "decode" in str(exc):
@@ -379,7 +381,7 @@ class DatabaseFile:
                 pool_number = self._pool_number
                 if self._idle:
                     connection = self._idle.pop()
-            # Another process may have converted the file, or replaced one that is read without locks.
+            # Another process may have converted the file, or replaced it while we read without locks.
             if connection is not None and (
                 connection.version != read_version(connection)
                 or (connection.stamp is not None and connection.stamp != self._read_stamp())
@@ -403,8 +405,8 @@ class DatabaseFile:
         stamp = None
         folder_is_writable = os.access(self.path.absolute().parent, os.W_OK)
         if self.read_only and not folder_is_writable and not _sidecar(self.path, "-wal").exists():
-            # A reader of a WAL file must create its -shm, or declare that nothing writes. A writer may exist, so
-            # the file's stamp is compared before and after each read.
+            # A reader of a WAL file must create a -shm file, or declare that the file is immutable. A writer may
+            # still exist, so the file's stamp is compared before and after each read.
             uri += "&immutable=1"
             stamp = self._read_stamp()
         connection = sqlite3.connect(
@@ -413,11 +415,11 @@ class DatabaseFile:
         try:
             connection.execute("PRAGMA synchronous=FULL")  # acknowledged writes survive a power cut
             connection.execute("PRAGMA temp_store=MEMORY")
-            connection.execute("PRAGMA cache_size=-8192")  # negative: KiB, so 8 MB per connection
+            connection.execute("PRAGMA cache_size=-8192")  # a negative value is in KiB: 8 MB per connection
             connection.stamp = stamp
             connection.version = read_version(connection)
             if connection.version == LEGACY_VERSION:
-                # Made outside of transactions: a rollback would take it away.
+                # Create the table outside of transactions, because a rollback would drop it.
                 connection.execute("CREATE VIRTUAL TABLE temp.instances USING fts5vocab(main, terms, instance)")
         except BaseException:
             connection.close()
@@ -426,15 +428,15 @@ class DatabaseFile:
 
     def _read_stamp(self) -> FileStamp:
         if _sidecar(self.path, "-wal").exists():
-            return (0, 0, 0)  # there is a writer: use locks from now on
+            return (0, 0, 0)  # a writer exists, so use locks from now on
         status = self.path.stat()
         return status.st_ino, status.st_mtime_ns, status.st_size
 
     def _check_path(self, *, must_exist: bool) -> None:
-        """Raise StoreError for a path that cannot be an index, before SQLite reports it as damage."""
+        """Raise StoreError for a path that cannot be an index; SQLite would report it as damage."""
         if self.path.name == ":memory:":
             raise self._error(
-                "':memory:' would be a file of that name. Name a file, or keep documents in memory with "
+                "':memory:' would be a file of that name. Use another file name, or keep documents in memory with "
                 "resift.MemoryStore."
             )
         if self.path.is_dir():
@@ -442,7 +444,7 @@ class DatabaseFile:
                 f"{self.path} is a folder, and an index is one file. To index the folder: "
                 f"resift index {shell_path(self.path)} --store my.db"
             )
-        # Such as "notes.txt/my.db".
+        # Catch paths below a file, such as "notes.txt/my.db".
         parent = next((parent for parent in self.path.absolute().parents if parent.exists()), None)
         if parent is not None and not parent.is_dir():
             raise self._error(
@@ -459,13 +461,13 @@ class DatabaseFile:
             if file.read(len(_FIRST_BYTES)) != _FIRST_BYTES:
                 raise self._error(
                     f"{self.path} is not an index (not a SQLite file). Nothing was changed. "
-                    "Name a file that resift index wrote, or a new file."
+                    "Use a file created by resift index, or a new file."
                 )
 
     def _check_schema(self, connection: Connection) -> None:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         if application == 0 and count_tables(connection) == 0:
-            raise self._error(f"{self.path} is empty. Index into it first.")
+            raise self._error(f"{self.path} is empty. Index some documents into it first.")
         if application != APPLICATION_ID:
             raise self._error(f"{self.path} is a database of another program. Choose another file for the index.")
         if connection.version == 1:
@@ -478,7 +480,7 @@ class DatabaseFile:
                 f"{self.path} has schema version {connection.version}; this Resift reads "
                 f"{LEGACY_VERSION} and {SCHEMA_VERSION}. Index again into a new file, or use the Resift that wrote it."
             )
-        # A column of another type would change comparisons without any page being wrong.
+        # A changed column type would change comparisons although no page is damaged.
         stored = connection.execute("SELECT value FROM facts WHERE name = 'schema'").fetchone()
         if stored is not None and stored[0] != _definitions_checksum(connection, connection.version):
             raise IndexCorruptedError("sqlite_master", "all")
@@ -489,7 +491,7 @@ class DatabaseFile:
     def _corruption_error(self, location: str) -> StoreError:
         if "code_blocks" in location:
             return self._error(
-                f"{self.path} is damaged ({location}). Rebuild its bit codes, nothing is lost: "
+                f"{self.path} is damaged ({location}), but nothing is lost. Rebuild its bit codes: "
                 f"resift store optimize {shell_path(self.path)}"
             )
         return self._error(
@@ -500,7 +502,7 @@ class DatabaseFile:
     def _explain(self, exc: sqlite3.Error) -> StoreError:
         reason = str(exc)
         if "locked" in reason or "busy" in reason:
-            why = f"{self.path} is busy: another process held it for {BUSY_TIMEOUT_S:.0f} s. Try again."
+            why = f"{self.path} is busy: another process has locked it for {BUSY_TIMEOUT_S:.0f} s. Try again."
             return StoreError(why, store=self.name, transient=True)
         if any(word in reason for word in ("not a database", "malformed", "not UTF-8", "no such", "corrupt")):
             return self._corruption_error(reason)

@@ -1,13 +1,13 @@
 """Keyword search: posting lists in sorted segments, scored by BM25.
 
-Each write adds one segment, a sorted run of posting lists. Row numbers only grow, so a later segment has
-later rows, and merging two lists is a concatenation. Small segments are merged as they accumulate. Deleted
-rows stay in the lists until a merge drops them, and readers skip them.
+Each write adds one segment, a sorted run of posting lists. Row numbers only grow, so newer segments have
+higher row numbers, and merging two lists means concatenating them. Small segments are merged as they
+accumulate. Deleted rows stay in the lists until a merge drops them, and readers skip them.
 
 A posting list is `count, (gap, count)*` in variable-length integers. Lists are stored in blocks of 2 kB.
-Each block names the first term of the next one, so a block also proves which terms its segment lacks.
+Each block names the first term of the next one, so a block also proves which terms are not in its segment.
 
-SQLite's own `bm25()` has fixed parameters and visits matches one by one. Here a term is scored in one sweep,
+SQLite's own `bm25()` has fixed parameters and visits matches one by one. Here a term is scored in one pass,
 and k1 and b are those of published baselines.
 """
 
@@ -38,11 +38,14 @@ _MIN_DOCUMENTS_FOR_NUMPY = 16
 _BLOCK_BYTES = 1800  # with 8 kB pages, SQLite keeps up to 2 kB of a row out of overflow pages
 
 Word = tuple[str, ...]
-"""Index terms that count as one word of a query: its stems in the languages of the index."""
+"""Index terms that count as one query word: its stems in the languages of the index."""
 
 
 class Occurrences(NamedTuple):
-    """The rows of a term in ascending order and its count in each: numpy arrays, or lists without numpy."""
+    """The rows that contain a term, in ascending order, and its count in each row.
+
+    Both are numpy arrays, or lists if numpy is not installed.
+    """
 
     rows: Array | list[int]
     counts: Array | list[int]
@@ -93,7 +96,7 @@ class PostingList(NamedTuple):
 
 
 def build_lists(documents: Sequence[tuple[int, Sequence[str]]]) -> Iterator[PostingList]:
-    """Yield the posting lists of (row, terms) pairs in term order. Rows must come in ascending order."""
+    """Yield the posting lists of (row, terms) pairs in term order. Rows must be in ascending order."""
     np = _numpy()
     if np is None or len(documents) < _MIN_DOCUMENTS_FOR_NUMPY:
         pairs: defaultdict[str, list[int]] = defaultdict(list)
@@ -108,13 +111,13 @@ def build_lists(documents: Sequence[tuple[int, Sequence[str]]]) -> Iterator[Post
     numbers = dict(zip(vocabulary, range(len(vocabulary)), strict=True))
     lengths = list(map(len, texts))
     terms = np.fromiter(map(numbers.__getitem__, chain.from_iterable(texts)), np.int64, sum(lengths))
-    # One number per occurrence; sorted, they are the lists of all terms in order.
+    # Encode each occurrence as one number; sorted, these numbers are the lists of all terms in order.
     keys, counts = np.unique(terms << 32 | np.repeat([row for row, _ in documents], lengths), return_counts=True)
     terms, rows = keys >> 32, keys & 0xFFFFFFFF
     edges = np.flatnonzero(np.diff(terms, prepend=-1, append=-1))
     starts, ends = edges[:-1], edges[1:]
     values = np.stack([np.diff(rows, prepend=0), counts], axis=1).ravel()
-    values[2 * starts] = 0  # no gap before a first row: written as one byte and skipped below
+    values[2 * starts] = 0  # the first row of a list has no gap; its byte is skipped below
     sizes = 1 + sum((values >> 7 * i > 0).astype(np.int64) for i in range(1, 5))
     offsets = np.concatenate(([0], np.cumsum(sizes)))
     data = np.zeros(offsets[-1], dtype=np.uint8)
@@ -134,14 +137,14 @@ def encode_list(term: str, pairs: Sequence[int]) -> PostingList:
     rows = pairs[::2]
     if len(rows) > 1:
         values[1::2] = map(sub, rows[1:], rows)
-    data = bytes(values) if max(values) < 0x80 else _encode_integers(values)  # most fit into one byte
+    data = bytes(values) if max(values) < 0x80 else _encode_integers(values)  # most values fit into one byte
     return PostingList(term, rows[0], rows[-1], data)
 
 
 def write_segment(connection: sqlite3.Connection, number: int, lists: Iterable[PostingList]) -> None:
-    """Store posting lists, which come in term order, as one segment.
+    """Store posting lists, which must be in term order, as one segment.
 
-    A block is its terms, then first row, last row and size of each list, then the lists.
+    A block contains the terms, then the first row, last row and size of each list, then the lists.
     """
     terms: list[str] = []
     numbers: list[int] = []
@@ -154,7 +157,7 @@ def write_segment(connection: sqlite3.Connection, number: int, lists: Iterable[P
         return number, first_term, block, checksum(number, first_term.encode(), block)
 
     def make_rows() -> Iterator[tuple[int, str, bytes, int]]:
-        first_term, size = "", 0  # the first block covers all terms before it
+        first_term, size = "", 0  # the first block also covers any terms before its first
         for term, first_row, last_row, data in lists:
             if size >= _BLOCK_BYTES:
                 yield make_row(first_term, term)
@@ -172,7 +175,7 @@ def write_segment(connection: sqlite3.Connection, number: int, lists: Iterable[P
 
 
 class SegmentWriter:
-    """Adds segments to a file with this number of documents, and merges small ones."""
+    """Adds segments to the keyword index and merges small ones; `documents` is the size of the collection."""
 
     def __init__(self, connection: sqlite3.Connection, segments: tuple[Segment, ...], documents: int) -> None:
         self.segments = segments
@@ -180,14 +183,14 @@ class SegmentWriter:
         self._documents = documents
 
     def add(self, documents: Sequence[tuple[int, Sequence[str]]]) -> None:
-        """Write the terms of (row, terms) pairs, and merge small segments."""
+        """Write (row, terms) pairs as a new segment, and merge small segments."""
         if documents:
             number = 1 + max((segment.number for segment in self.segments), default=0)
             write_segment(self._connection, number, build_lists(documents))
             self.segments = (*self.segments, Segment(number, len(documents)))
         limit = _MERGE_FACTOR
         while self.segments and limit <= _MERGE_FACTOR * max(segment.documents for segment in self.segments):
-            # The newest segments below the limit. Enough of them in the tier just below it are worth a merge.
+            # Merge the newest segments below the limit once enough of them are in the tier just below it.
             older = [i for i, segment in enumerate(self.segments) if segment.documents >= limit]
             newest = self.segments[older[-1] + 1 if older else 0 :]
             if sum(segment.documents * _MERGE_FACTOR >= limit for segment in newest) >= _MERGE_FACTOR:
@@ -199,10 +202,10 @@ class SegmentWriter:
 
         Deleted rows are dropped if all segments are merged, or if a quarter of all rows are deleted.
         """
-        kept, merged = self.segments[:-newest], self.segments[-newest:]
+        older, merged = self.segments[:-newest], self.segments[-newest:]
         number = self.segments[-1].number + 1
-        listed = sum(segment.documents for segment in self.segments)
-        purge = listed * 3 > self._documents * 4 or (not kept and listed > self._documents)
+        indexed = sum(segment.documents for segment in self.segments)
+        purge = indexed * 3 > self._documents * 4 or (not older and indexed > self._documents)
         remaining: set[int] = set()
         blocks = dict(read_lengths(self._connection)) if purge else {}
 
@@ -212,7 +215,7 @@ class SegmentWriter:
 
         def combine() -> Iterator[PostingList]:
             cursors = [iterate_segment(self._connection, segment.number) for segment in merged]
-            # Tuples compare by term and then by first row, so lists of one term stay in the order of segments.
+            # Tuples compare by term and then by first row, so the lists of a term stay in segment order.
             for _, group in groupby(heapq.merge(*cursors), key=itemgetter(0)):
                 combined = _concatenate(list(group))
                 if purge:
@@ -226,11 +229,11 @@ class SegmentWriter:
         write_segment(self._connection, number, combine())
         self._connection.executemany("DELETE FROM postings WHERE segment = ?", [(item.number,) for item in merged])
         size = len(remaining) if purge else sum(segment.documents for segment in merged)
-        self.segments = (*kept, Segment(number, size)) if size else kept
+        self.segments = (*older, Segment(number, size)) if size else older
 
 
 def _concatenate(lists: Sequence[PostingList]) -> PostingList:
-    """Return the lists of one term in successive segments as one."""
+    """Join the lists of one term in successive segments."""
     if len(lists) == 1:
         return lists[0]
     term, first_row, last_row, data = lists[0]
@@ -258,7 +261,7 @@ def iterate_segment(connection: sqlite3.Connection, number: int) -> Iterator[Pos
 
 
 def _open_block(block: bytes) -> tuple[str, list[str], tuple[int, ...], int]:
-    """Return the next block's first term, the terms, the numbers of each list, and where the lists start."""
+    """Return the next block's first term, this block's terms, three numbers per list, and where the lists start."""
     start = 4 + int.from_bytes(block[:4], "little")
     next_term, *terms = block[4:start].decode().split("\n")
     numbers = unpack_from(f"<{3 * len(terms)}I", block, start)
@@ -280,11 +283,11 @@ def _encode_integers(values: Iterable[int]) -> bytes:
 
 
 def read_occurrences(connection: Connection, segments: Sequence[Segment], term: str) -> Occurrences:
-    """Return the rows that contain a term, including rows deleted since, and its count in each."""
+    """Return the rows that contain a term, including deleted rows, and its count in each."""
     if connection.version == LEGACY_VERSION:
         return _read_legacy_occurrences(connection, term)
     numbers = ",".join(f"({segment.number})" for segment in segments) or "(0)"
-    # One block per segment: the one that contains the term, if the segment has it.
+    # Read one block per segment: the one that would contain the term.
     statement = (
         f"WITH segments(number) AS (VALUES {numbers}) "  # noqa: S608 - our own numbers
         "SELECT segment, first_term, lists, checksum FROM segments JOIN postings ON segment = number "
@@ -296,7 +299,7 @@ def read_occurrences(connection: Connection, segments: Sequence[Segment], term: 
         if checksum(segment, str(first_term).encode(), block) != stored:
             raise IndexCorruptedError("postings", f"segment {segment}")
         next_term, terms, sizes, start = _open_block(block)
-        if "" < next_term <= term:  # a block between this and the next is hidden
+        if "" < next_term <= term:  # the next block should have been selected, but it is hidden
             raise IndexCorruptedError("postings", f"segment {segment}")
         seen += 1
         i = bisect_left(terms, term)
@@ -313,7 +316,7 @@ def read_occurrences(connection: Connection, segments: Sequence[Segment], term: 
 
 def _read_legacy_occurrences(connection: sqlite3.Connection, term: str) -> Occurrences:
     """Read a term from the FTS5 table of a legacy file."""
-    # One long string is read in one step. Row by row takes four times as long and holds the GIL.
+    # Read all rows as one string. Reading row by row takes four times as long and holds the GIL.
     statement = "SELECT group_concat(doc) FROM temp.instances WHERE term = ?"
     (rows,) = connection.execute(statement, (term,)).fetchone()
     counts = Counter(map(int, rows.split(","))) if rows else Counter[int]()
@@ -321,7 +324,7 @@ def _read_legacy_occurrences(connection: sqlite3.Connection, term: str) -> Occur
 
 
 def iterate_legacy_terms(connection: sqlite3.Connection) -> Iterator[tuple[str, Counter[int]]]:
-    """Yield (term, row -> count) of the FTS5 table of a legacy file, in term order."""
+    """Yield (term, row -> count) from the FTS5 table of a legacy file, in term order."""
     statement = "SELECT term, group_concat(doc) FROM temp.instances GROUP BY term ORDER BY term"
     for term, rows in connection.execute(statement):
         yield term, Counter(map(int, rows.split(",")))
@@ -348,7 +351,7 @@ class LexicalView:
     def search(
         self, connection: Connection, words: Sequence[Word], k: int, allowed: Sequence[int] | None
     ) -> list[tuple[int, float]]:
-        """Return (row, score) of the best k and of all that tie with the last of them."""
+        """Return (row, score) of the best k rows, and of all rows that tie with the last one."""
         if not self.rows.blocks or not words:
             return []
         postings = [self._load(connection, word) for word in words]
@@ -357,7 +360,7 @@ class LexicalView:
             return self._search_without_numpy(postings, k, allowed)
         scores = np.zeros(len(self.rows.lengths))
         for item in postings:
-            # A document is in a word's postings once, so plain indexed addition is correct.
+            # Each document occurs once in the postings of a word, so plain indexed addition is correct.
             scores[item.slots] += item.weights
         if allowed is not None:
             scores *= self.rows.mask(allowed)
@@ -388,7 +391,7 @@ class LexicalView:
             if cached is not None:
                 self._postings.move_to_end(word)
                 return cached
-        # Outside the lock: two threads may read a word twice, but none waits for another's disk.
+        # Read outside the lock. Two threads may read the same word, but no thread waits for another's disk access.
         segments = self.rows.file.segments
         parts = [read_occurrences(connection, segments, term) for term in word]
         postings = self._weigh(parts[0] if len(parts) == 1 else _add_up(parts))
@@ -396,14 +399,14 @@ class LexicalView:
             if word not in self._postings:
                 self._postings[word] = postings
                 self._bytes += 12 * len(postings.slots)
-            # The newest stays however large it is, because it is in use.
+            # The newest entry is in use, so it stays in the cache whatever its size.
             while self._bytes > _CACHE_BYTES and len(self._postings) > 1:
                 _, dropped = self._postings.popitem(last=False)
                 self._bytes -= 12 * len(dropped.slots)
         return postings
 
     def _weigh(self, occurrences: Occurrences) -> WeightedPostings:
-        """Return the BM25 weights of a word. Deleted rows are skipped."""
+        """Return the BM25 weights of a word, without deleted rows."""
         np, rows, model = self._np, self.rows, self._model
         mean_length = rows.file.mean_length
         if np is None:
@@ -423,7 +426,7 @@ class LexicalView:
 
 
 def _add_up(parts: Sequence[Occurrences]) -> Occurrences:
-    """Return the occurrences of several terms as those of one."""
+    """Combine the occurrences of several terms as if they were one term."""
     np = _numpy()
     if np is None:
         counts: Counter[int] = Counter()

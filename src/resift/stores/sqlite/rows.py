@@ -1,7 +1,7 @@
-"""Stored documents, their vectors and attributes, and the list of rows that readers keep in memory.
+"""Stored documents, their vectors and attributes, and the readers' list of rows in memory.
 
 Rows are grouped in blocks of 1,024: block = row // 1024. A block records the length of each document. A write
-stamps the blocks it changes with its generation, so that a reader reloads only those.
+stamps the blocks it changes with its generation, so that readers reload only those.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from resift.types import JsonValue, Metadata, Where
 
 K = TypeVar("K", str, int)
 
-# Small enough that a write changes little, large enough that a million rows are a thousand blocks.
+# Blocks are small enough that a write changes little. A million rows make a thousand blocks.
 BLOCK_ROWS = 1024
 ABSENT = -1
 """Length of a row without a document."""
@@ -40,14 +40,14 @@ ABSENT = -1
 _COLUMNS = "row, id, text, metadata, checksum"
 _BY_ROW = f"SELECT {_COLUMNS} FROM documents WHERE row IN"  # noqa: S608
 _MAX_PARAMETERS = 500  # older SQLite builds allow 999
-_MAX_KNOWN_IDS = 200_000  # of the rows that searches returned, about 20 MB
+_MAX_KNOWN_IDS = 200_000  # ids of rows returned by searches, about 20 MB
 
 
 # Documents
 
 
 class StoredRow(NamedTuple):
-    """One stored document."""
+    """A stored document."""
 
     row: int
     id: str
@@ -57,12 +57,12 @@ class StoredRow(NamedTuple):
     def checksum(self) -> int:
         """Return the checksum of the row."""
         id, text, metadata = self.id.encode(), self.text.encode(), self.metadata.encode()
-        # Equals `checksum` of these parts in a fifth of the calls: every search reads hundreds of rows.
+        # Same result as `checksum` with a fifth of the calls. Every search reads hundreds of rows.
         parts = (self.row, len(id), id, len(text), text, len(metadata), metadata)
         return crc32(b"%d|%d|%b|%d|%b|%d|%b" % parts)
 
     def decode_metadata(self) -> Metadata:
-        """Return the metadata."""
+        """Return the metadata as a dict."""
         if self.metadata == "{}":
             return {}
         try:
@@ -77,9 +77,9 @@ Columns = tuple[JsonValue, ...]
 
 
 class LazyDocuments:
-    """The documents of one list of hits. Their texts and metadata are read from the file when they are used.
+    """The documents of a list of hits, whose texts and metadata are read from the file on first use.
 
-    The number of a row is never given to another document, so a row has the text of the search or is gone.
+    Row numbers are never reused, so a row either still has the text that the search found, or does not exist.
     """
 
     __slots__ = ("__weakref__", "_columns", "_file", "_loaded", "_numbers")
@@ -87,11 +87,11 @@ class LazyDocuments:
     def __init__(self, file: DatabaseFile, ids: Sequence[str], numbers: Sequence[int]) -> None:
         self._file = file
         self._numbers = dict(zip(ids, numbers, strict=True))
-        self._columns: dict[str, Columns] = {}  # read, but neither verified nor decoded
+        self._columns: dict[str, Columns] = {}  # already read, but not yet verified and decoded
         self._loaded: dict[str, tuple[str, Metadata]] = {}
 
     def read(self, connection: Connection, ids: Collection[str] | None = None) -> None:
-        """Read the columns of these documents, or of all; raises IndexCorruptedError if one does not exist."""
+        """Read the columns of these documents, or of all; raise IndexCorruptedError if one does not exist."""
         numbers = self._numbers
         if ids is None:
             ids = numbers.keys() - self._columns.keys()
@@ -102,20 +102,20 @@ class LazyDocuments:
                 raise IndexCorruptedError("documents", numbers[id])
 
     def is_read(self, ids: Iterable[str]) -> bool:
-        """Return whether `load` of these ids does not need the file."""
+        """Return whether `load` can return these ids without reading the file."""
         return all(id in self._columns for id in ids)
 
     def load(self, ids: Sequence[str]) -> Mapping[str, tuple[str, Metadata]]:
-        """Return id -> text and metadata of at least these documents.
+        """Return id -> (text, metadata) of at least these documents.
 
-        Raises DocumentLoadError if a checksum is wrong, or if a document was removed since the search.
+        Raises DocumentLoadError if a checksum is wrong, or if a document has been removed since the search.
         """
         loaded = self._loaded
         missing = [id for id in ids if id not in loaded]
         if missing:
             try:
                 if not self.is_read(missing):
-                    # A caller that reads one text after the search often reads all: one statement loads them.
+                    # A caller that reads one text often reads them all, so load all with one statement.
                     unread = [id for id in (missing if len(ids) > 1 else self._numbers) if id not in loaded]
                     with self._file.reading_again() as connection:
                         self.read(connection, unread)
@@ -125,17 +125,17 @@ class LazyDocuments:
             except (IndexCorruptedError, StoreError) as exc:
                 reason = str(exc).removesuffix(".")
                 raise DocumentLoadError(
-                    f"The text of {missing[0]!r} was not read by the search and cannot be read: {reason}. "
-                    "Its document was changed or removed since, or the file is damaged. Search again.",
+                    f"The text of {missing[0]!r} was not loaded by the search and cannot be read now: {reason}. "
+                    "The document has been changed or removed since, or the file is damaged. Search again.",
                     store=exc.store if isinstance(exc, StoreError) else "sqlite",
                 ) from None
         return loaded
 
 
 def iterate_documents(connection: sqlite3.Connection) -> Iterator[StoredRow]:
-    """Yield all documents in row order; rows may be changed during the iteration."""
+    """Yield all documents in row order; rows may change during the iteration."""
     last = -1
-    # By key, because OFFSET would count from the start each time.
+    # Continue after the last key, because OFFSET would count from the start each time.
     statement = f"SELECT {_COLUMNS} FROM documents WHERE row > ? ORDER BY row LIMIT 1000"  # noqa: S608
     while rows := connection.execute(statement, (last,)).fetchall():
         yield from map(_verify, rows)
@@ -143,7 +143,7 @@ def iterate_documents(connection: sqlite3.Connection) -> Iterator[StoredRow]:
 
 
 def read_rows_by_id(connection: Connection, ids: Sequence[str]) -> dict[str, StoredRow]:
-    """Return id -> row of the documents that exist."""
+    """Return id -> row for the documents that exist."""
     statement = f"SELECT {_COLUMNS} FROM documents WHERE id IN"  # noqa: S608
     rows = {row.id: row for row in map(_verify, select_in(connection, statement, ids))}
     if absent := [id for id in ids if id not in rows]:
@@ -152,7 +152,7 @@ def read_rows_by_id(connection: Connection, ids: Sequence[str]) -> dict[str, Sto
 
 
 def read_rows(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, StoredRow]:
-    """Return number -> row; all must exist."""
+    """Return number -> row; raise IndexCorruptedError if a row does not exist."""
     rows = {row.row: row for row in map(_verify, select_in(connection, _BY_ROW, numbers))}
     if len(rows) < len(numbers):
         raise IndexCorruptedError("documents", min(set(numbers) - rows.keys()))
@@ -160,7 +160,7 @@ def read_rows(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[in
 
 
 def read_ids(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, str]:
-    """Return row number -> id without reading texts, verified against the index of ids."""
+    """Return row number -> id, verified against the index of ids, without reading texts."""
     ids: dict[int, str] = dict(select_in(connection, "SELECT row, id FROM documents WHERE row IN", numbers))
     again: dict[int, str] = dict(select_in(connection, "SELECT row, id FROM documents WHERE id IN", list(ids.values())))
     if len(ids) != len(numbers) or ids != again or not all(isinstance(id, str) for id in ids.values()):
@@ -178,7 +178,7 @@ def read_all_ids(connection: sqlite3.Connection) -> list[str]:
 
 
 def select_in(connection: sqlite3.Connection, statement: str, keys: Sequence[K]) -> list[Columns]:
-    """Return the rows of a statement that ends with IN, for any number of keys."""
+    """Return the rows of a statement that ends with IN. The number of keys is unlimited."""
     rows: list[Columns] = []
     for start in range(0, len(keys), _MAX_PARAMETERS):
         part = keys[start : start + _MAX_PARAMETERS]
@@ -189,7 +189,7 @@ def select_in(connection: sqlite3.Connection, statement: str, keys: Sequence[K])
 def _verify(columns: Columns) -> StoredRow:
     number, id, text, metadata, stored = columns
     row = StoredRow(number, id, text, metadata)
-    # A damaged page may return a number instead of a text.
+    # A damaged page may return a number instead of text.
     are_texts = isinstance(id, str) and isinstance(text, str) and isinstance(metadata, str)
     if not are_texts or row.checksum() != stored:
         raise IndexCorruptedError("documents", number)
@@ -197,7 +197,7 @@ def _verify(columns: Columns) -> StoredRow:
 
 
 def _check_absence(connection: sqlite3.Connection, ids: Sequence[str]) -> None:
-    """Raise IndexCorruptedError if the second index knows an id that the first does not."""
+    """Raise IndexCorruptedError if the second index finds an id that the first did not."""
     second = "SELECT row FROM documents INDEXED BY documents_by_id WHERE id || '' IN"
     if hidden := select_in(connection, second, ids):
         raise IndexCorruptedError("documents", hidden[0][0])
@@ -207,7 +207,7 @@ def _check_absence(connection: sqlite3.Connection, ids: Sequence[str]) -> None:
 
 
 def read_vectors(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, bytes]:
-    """Return row number -> vector of the rows that have one."""
+    """Return row number -> vector for the rows that have one."""
     vectors: dict[int, bytes] = {}
     statement = "SELECT row, vector, checksum FROM vectors WHERE row IN"
     for row, vector, stored in select_in(connection, statement, numbers):
@@ -232,11 +232,11 @@ def read_vectors_by_id(connection: Connection, ids: Sequence[str], dimension: in
 
 
 def read_vector_matrix(connection: sqlite3.Connection, numbers: Sequence[int], dimension: int) -> Array:
-    """Return the vectors of these rows as one matrix; the numbers are in ascending order, all must exist."""
+    """Return the vectors of these rows as one matrix. The numbers must be in ascending order, and all must exist."""
     size, parts = 4 * dimension, []
     for start in range(0, len(numbers), _MAX_PARAMETERS):
         part = numbers[start : start + _MAX_PARAMETERS]
-        # SQLite joins them in one step without the GIL. Row by row takes twice as long.
+        # SQLite concatenates the vectors without holding the GIL. Reading row by row takes twice as long.
         statement = (
             "SELECT group_concat(row), group_concat(checksum), CAST(group_concat(vector, '') AS BLOB) "  # noqa: S608
             f"FROM vectors WHERE row IN ({','.join('?' * len(part))})"
@@ -244,7 +244,7 @@ def read_vector_matrix(connection: sqlite3.Connection, numbers: Sequence[int], d
         rows, checksums, joined = connection.execute(statement, part).fetchone()
         joined = joined or b""
         view = memoryview(joined)
-        computed = (  # `checksum` of each row, with fewer calls
+        computed = (  # same as `checksum` of each row, with fewer calls
             crc32(view[i * size : (i + 1) * size], crc32(b"%d|%d|" % (number, size))) for i, number in enumerate(part)
         )
         if (
@@ -252,7 +252,7 @@ def read_vector_matrix(connection: sqlite3.Connection, numbers: Sequence[int], d
             or rows != ",".join(map(str, part))
             or checksums != ",".join(map(str, computed))
         ):
-            # Again one by one, to name the damaged row.
+            # Read the vectors one by one, to report the damaged row.
             vectors = read_vectors(connection, part)
             for number in part:
                 if len(vectors.get(number, b"")) != size:
@@ -266,7 +266,7 @@ def read_vector_matrix(connection: sqlite3.Connection, numbers: Sequence[int], d
 
 
 def read_lengths(connection: sqlite3.Connection, after: int = -1) -> Iterator[tuple[int, array[int]]]:
-    """Yield (block, document lengths) of the blocks written after a generation."""
+    """Yield (block, document lengths) for the blocks written after this generation."""
     statement = "SELECT block, lengths, checksum FROM row_blocks WHERE generation > ?"
     for block, lengths, stored in connection.execute(statement, (after,)):
         yield block, unpack_lengths(block, lengths, stored)
@@ -280,15 +280,15 @@ def unpack_lengths(block: int, packed: bytes, stored: int) -> array[int]:
 
 
 def pack_lengths(lengths: array[int]) -> bytes:
-    """Return the stored form of a block, which is empty if the block has no documents."""
+    """Return the lengths in their stored form, which is empty if the block has no documents."""
     return b"" if lengths.count(ABSENT) == BLOCK_ROWS else lengths.tobytes()
 
 
 class RowList:
-    """The rows of one generation of the file; immutable.
+    """The rows of one generation of the file. Immutable.
 
-    A row's slot is its position in the arrays: the position of its block among the blocks in memory, times
-    the block size, plus its offset. Blocks are in ascending order, so slots sort like rows.
+    The slot of a row is its position in the arrays: the position of its block among the blocks in memory, times
+    the block size, plus its offset in the block. Blocks are in ascending order, so slots have the order of rows.
     """
 
     def __init__(self, file: FileMetadata, lengths_by_block: dict[int, array[int]]) -> None:
@@ -302,10 +302,10 @@ class RowList:
         self._block_starts: Array | None = None
         self._present: Array | None = None
         self._ids: dict[int, str] = {}
-        self.has_empty = 0 in self.lengths  # documents without terms
+        self.has_empty = 0 in self.lengths  # whether some documents have no terms
 
     def read_ids(self, connection: sqlite3.Connection, rows: Sequence[int]) -> list[str]:
-        """Return the ids of these rows. Verified ids are kept for later searches."""
+        """Return the ids of these rows. Verified ids are cached for later searches."""
         known = self._ids
         missing = [row for row in rows if row not in known]
         if missing:
@@ -324,12 +324,12 @@ class RowList:
         return -1 if self.lengths[slot] == ABSENT else slot
 
     def rows_at(self, slots: Array) -> Array:
-        """Return the rows in many slots."""
+        """Return the row numbers of these slots."""
         rows: Array = np.asarray(self.blocks, dtype=np.int64)[slots // BLOCK_ROWS] * BLOCK_ROWS + slots % BLOCK_ROWS
         return rows
 
     def find_slots(self, rows: Sequence[int] | Array) -> tuple[Array, Array]:
-        """Return the slots of the rows that exist, and a mask of them."""
+        """Return the slots of the rows that exist, and a mask that marks those rows."""
         if self._block_starts is None:
             starts = np.full((self.blocks[-1] if self.blocks else 0) + 1, -1, dtype=np.int64)
             starts[self.blocks] = np.arange(len(self.blocks)) * BLOCK_ROWS
@@ -345,11 +345,11 @@ class RowList:
         return slots[present], present
 
     def lengths_array(self) -> Array:
-        """Return the lengths as an array that shares their memory."""
+        """Return the lengths as a numpy array that shares their memory."""
         return np.frombuffer(self.lengths, dtype=np.int32) if self.lengths else np.zeros(0, dtype=np.int32)
 
     def mask(self, allowed: Sequence[int] | None) -> Array:
-        """Return 1 for each slot that may be found, 0 for others."""
+        """Return an array with 1 for each slot that a search may return, and 0 for the others."""
         if allowed is not None:
             passing = np.zeros(len(self.lengths), dtype=np.uint8)
             passing[self.find_slots(allowed)[0]] = 1
@@ -360,21 +360,21 @@ class RowList:
 
 
 class RowListCache:
-    """Keeps one RowList up to date with the file; call with the store's lock held.
+    """Keeps one RowList up to date with the file; call its methods with the store's lock held.
 
-    A snapshot begins with its first read, so each is at least as new as the rows in memory.
+    A snapshot begins with its first read, so every snapshot is at least as new as the rows in memory.
     """
 
     def __init__(self) -> None:
         self._rows: RowList | None = None
         self._facts: list[tuple[str, str]] = []
-        self._counts: dict[int, int] = {}  # block -> documents
+        self._counts: dict[int, int] = {}  # block -> number of documents
 
     def load(self, connection: Connection) -> RowList:
-        """Return the rows of the connection's snapshot."""
+        """Return the rows in the connection's snapshot."""
         facts = connection.execute(database.SELECT_FACTS).fetchall()
         old = self._rows
-        if old is not None and facts == self._facts:  # verified before
+        if old is not None and facts == self._facts:  # already verified
             connection.version = old.file.version
             return old
         file = database.parse_metadata(facts)
@@ -382,7 +382,7 @@ class RowListCache:
         if old is not None and old.file.generation == file.generation:
             return old
         (newest,) = connection.execute("SELECT max(generation) FROM row_blocks").fetchone()
-        # Their page is from before the last write, or a damaged page returns another type.
+        # The page of the facts predates the last write, or a damaged page returned another type.
         if newest is not None and (type(newest) is not int or newest > file.generation):
             raise IndexCorruptedError("facts", "all")
         if old is None or old.file.version != file.version:
@@ -396,16 +396,16 @@ class RowListCache:
             else:
                 lengths_by_block.pop(block, None)
         if sum(counts.values()) != file.documents:
-            raise IndexCorruptedError("row_blocks", "all")  # a damaged index hides some
+            raise IndexCorruptedError("row_blocks", "all")  # a damaged index hides some blocks
         self._rows, self._counts, self._facts = RowList(file, lengths_by_block), counts, facts
         return self._rows
 
 
-# Metadata filters: the attributes of each row, and what they must add up to
+# Metadata filters: the attributes of each row, and the sums that detect missing rows
 
 _MAX_LENGTH = 200  # longer strings are stored as a digest
 _INT64 = 2**63
-# One index lookup per key; DISTINCT would read the whole index.
+# This takes one index lookup per key; DISTINCT would read the whole index.
 _KEYS = (
     "WITH RECURSIVE keys(key) AS (SELECT min(key) FROM attributes UNION ALL "
     "SELECT (SELECT min(key) FROM attributes WHERE key > keys.key) FROM keys WHERE keys.key IS NOT NULL) "
@@ -414,20 +414,20 @@ _KEYS = (
 _EXAMPLES = "SELECT DISTINCT value FROM attributes WHERE key = ? AND typeof(value) != 'blob' LIMIT 2"
 _IS_NUMBER = "typeof(value) IN ('integer', 'real')"
 _IS_TEXT = "typeof(value) = 'text'"
-_IS_DIGEST = "value >= X'23' AND value < X'24'"  # bytes that begin with "#", in a form that uses the index
+_IS_DIGEST = "value >= X'23' AND value < X'24'"  # bytes that begin with "#"; this form can use the index
 
 
 def list_attributes(metadata: Metadata) -> list[tuple[str, object]]:
-    """Return the distinct (key, stored value) pairs that filters compare; each item of a list is a value."""
+    """Return the distinct (key, stored value) pairs that filters compare; each list item is a separate value."""
     pairs = ((key, _to_sql(item)) for key, value in metadata.items() for item in filters.filter_values(value))
     return list(dict.fromkeys(pairs))
 
 
 def find_rows(connection: Connection, tests: Sequence[Test]) -> list[int] | None:
-    """Return the rows that pass a filter in ascending order, or None if it has no tests."""
+    """Return the rows that pass a filter, in ascending order, or None if the filter has no tests."""
     if not tests:
         return None
-    if connection.version == database.LEGACY_VERSION:  # it has no attributes for lists
+    if connection.version == database.LEGACY_VERSION:  # such files have no attributes for list values
         rows = iterate_documents(connection)
         return [row.row for row in rows if filters.passes_all(row.decode_metadata(), tests)]
     return sorted(_find_rows_passing_all(connection, tests))
@@ -449,7 +449,7 @@ def explain_stored_filter(connection: Connection, where: Where) -> dict[str, str
 
 
 def _to_sql(value: Value) -> object:
-    """Return a value that SQLite compares as `filters` does: bytes for types that SQLite lacks."""
+    """Return a value that SQLite compares as `filters` does; types that SQLite lacks become bytes."""
     if isinstance(value, bool):
         return b"true" if value else b"false"
     if isinstance(value, float):
@@ -469,10 +469,10 @@ def _find_rows_passing_all(connection: Connection, tests: Sequence[Test]) -> set
 
 
 def _find_rows_passing(connection: Connection, test: Test) -> Collection[int]:
-    """Return the rows that pass one test; a row may be listed twice."""
+    """Return the rows that pass one test; a row may appear twice."""
     if isinstance(test, AnyOf):
         return set[int]().union(*(_find_rows_passing_all(connection, tests) for tests in test.filters))
-    # By what is equal: a document without the key passes too, and no index lists it.
+    # Subtract the equal rows: documents without the key pass, and they are not in the attributes.
     if test.operator == "!=":
         return set(_list_all_rows(connection)) - set(_find_rows_passing(connection, test._replace(operator="=")))
     return _find_equal(connection, test) if test.operator == "=" else _find_in_range(connection, test)
@@ -480,7 +480,7 @@ def _find_rows_passing(connection: Connection, test: Test) -> Collection[int]:
 
 def _find_equal(connection: Connection, test: Condition) -> list[int]:
     plain = [_to_sql(value) for value in test.values if not isinstance(value, Pattern)]
-    # Only `*` is special in our patterns.
+    # Only `*` is special in our patterns, so escape the other special characters of GLOB.
     patterns = [
         "".join(f"[{char}]" if char in "?[" else char for char in value.text)
         for value in test.values
@@ -496,7 +496,7 @@ def _find_in_range(connection: Connection, test: Condition) -> list[int]:
     limit = test.values[0]
     if filters.is_date(limit):
         return _find_dates(connection, test)
-    # SQLite has no larger integers; such values are stored as bytes and compared here.
+    # SQLite integers have 64 bits. Larger values are stored as bytes and compared in Python.
     if isinstance(limit, int) and not -_INT64 <= limit < _INT64:
         return _test_documents(connection, test, f"{_IS_NUMBER} OR typeof(value) = 'blob'")
     kind = _IS_TEXT if isinstance(limit, str) else _IS_NUMBER
@@ -505,11 +505,11 @@ def _find_in_range(connection: Connection, test: Condition) -> list[int]:
 
 
 def _find_dates(connection: Connection, test: Condition) -> list[int]:
-    """Compare dates here: they have several spellings and time zones, which SQL would compare as text."""
+    """Compare dates in Python: SQL would compare their different formats and time zones as text."""
     statement = f"SELECT value, row FROM attributes WHERE key = ? AND {_IS_TEXT}"  # noqa: S608
     rows_by_value: dict[str, list[int]] = {}
     for value, row in connection.execute(statement, (test.key,)):
-        if type(row) is not int:  # a damaged page may return text
+        if type(row) is not int:  # a damaged page may return another type
             raise IndexCorruptedError("attributes", "a filter")
         rows_by_value.setdefault(value, []).append(row)
     statement = f"SELECT value, rows, total FROM attribute_sums WHERE key = ? AND {_IS_TEXT}"  # noqa: S608
@@ -520,20 +520,23 @@ def _find_dates(connection: Connection, test: Condition) -> list[int]:
 
 
 def _test_documents(connection: Connection, test: Condition, kind: str) -> list[int]:
-    """Return the rows whose metadata passes, among those with a value of this kind."""
-    numbers = list(dict.fromkeys(_select(connection, test.key, kind)))  # a list has several values in one row
+    """Return the rows with a value of this kind whose metadata passes the test."""
+    numbers = list(dict.fromkeys(_select(connection, test.key, kind)))  # a list gives a row several values
     rows = read_rows(connection, numbers)
     return [row for row in numbers if test.accepts(rows[row].decode_metadata().get(test.key))]
 
 
 def _select(connection: Connection, key: str, condition: str, *parameters: object) -> list[int]:
-    """Return the rows with a value that meets the condition; their number and sum must be as recorded."""
+    """Return the rows with a value that meets the condition.
+
+    Raises IndexCorruptedError if their number or sum differs from the recorded one.
+    """
     where = f"WHERE key = ? AND ({condition})"
-    found = connection.execute(f"SELECT row FROM attributes {where}", (key, *parameters))  # noqa: S608
-    rows = [row for (row,) in found]
+    selected = connection.execute(f"SELECT row FROM attributes {where}", (key, *parameters))  # noqa: S608
+    rows = [row for (row,) in selected]
     recorded = "SELECT coalesce(sum(rows), 0), coalesce(sum(total), 0) FROM attribute_sums"
     sums = connection.execute(f"{recorded} {where}", (key, *parameters)).fetchone()
-    # A damaged page may return a text instead of a number.
+    # A damaged page may return text instead of a number.
     if not all(type(row) is int for row in rows) or sums != (len(rows), sum(rows)):
         raise IndexCorruptedError("attributes", "a filter")
     return rows
