@@ -1,4 +1,4 @@
-"""SQLiteStore: the embedded default. One file has the documents, a keyword index and vectors."""
+"""SQLiteStore, the embedded default store. One file contains documents, a keyword index and vectors."""
 
 from __future__ import annotations
 
@@ -38,32 +38,32 @@ from resift.validation import check_arguments, check_path, option
 T = TypeVar("T")
 
 AUTO = "auto"
-"""The embedder that the file was built with."""
+"""Option value that selects the embedder that the file was built with."""
 
 _BATCH = 512  # documents per embedding call and transaction
 _TEXT_BATCH = 2048  # documents per transaction without an embedder
 _READERS = 4
-_SMALL = 20_000  # documents; searching so few is mostly Python, which runs on one core at a time
-_FIRST_TEXTS = 32  # of a lazy search, read with the ids
-_ATTEMPTS = 5  # at reading a file that is replaced meanwhile
+_SMALL = 20_000  # documents; searching no more than this is mostly Python, which runs on one core at a time
+_FIRST_TEXTS = 32  # hits of a lazy search whose texts are read together with the ids
+_ATTEMPTS = 5  # attempts to read a file that other processes replace
 
 
 @dataclass(frozen=True, kw_only=True)
 class SQLiteOptions(SearchOptions):
     """Options of an index file in a pipeline file."""
 
-    path: str = option("The index file. Make one with: resift index PATH", kind="path", must_exist=True)
+    path: str = option("The index file. Create one with: resift index PATH", kind="path", must_exist=True)
     embedder: str | None = option(
-        "Model that embeds the query; `auto` takes the one that the file was built with, "
+        "Model that embeds the query; `auto` uses the one that the file was built with, "
         "`none` searches by keywords only.",
         default=AUTO,
         choices=lambda: [AUTO, NO_EMBEDDER, *embedding_models()],
         advice=pin_advice,
     )
-    read_only: bool = option("Open the file without the right to write.", default=False)
+    read_only: bool = option("Open the file read-only.", default=False)
 
     def arguments(self) -> JsonObject:
-        """Return the arguments of the store, with the file's own embedder for `auto`."""
+        """Return the arguments of the store; `auto` is replaced by the embedder of the file."""
         if self.embedder != AUTO:
             return super().arguments()
         store = SQLiteStore(self.path, read_only=True)
@@ -78,10 +78,10 @@ class SQLiteStore(base.HybridStore):
     """Documents in one SQLite file, searched by BM25, by cosine, or by both (RRF 60).
 
     `add` and `delete` return after the commit has reached the disk. Several processes may read while one
-    writes. A missing file is an error unless `create` is set. Without an embedder the mode is "text", with
-    one it is "hybrid". `language` and the embedder are fixed when the file is created, and others are
-    refused. Large files are searched by bit codes, and the result is then marked `approximate`. `exact=True`
-    compares all vectors at any size, `exact=False` never does.
+    writes. A missing file is an error unless `create` is set. Without an embedder the mode is "text"; with
+    one the default is "hybrid". `language` and the embedder are fixed when the file is created, and other
+    values are rejected. Large files are searched by bit codes, and the result is marked `approximate`.
+    `exact=True` compares all vectors at any size; `exact=False` never does.
     """
 
     Options = SQLiteOptions
@@ -110,10 +110,10 @@ class SQLiteStore(base.HybridStore):
         analyzer = Analyzer(language or "auto")
         facts = database.initial_metadata(analyzer.language, analyzer.version) if create else None
         self._file = DatabaseFile(path, name=name, facts=facts, read_only=read_only)
-        # SQLite allows one writer at a time. A single thread queues writes that would wait for the lock.
+        # SQLite allows one writer at a time. With a single thread, writes queue instead of waiting for the lock.
         self._writer = base.Workers(f"{name}-write", threads=1)
         self._readers = base.Workers(f"{name}-read", threads=_READERS)
-        # Threads that all run Python would only delay each other and the event loop.
+        # Several threads that all run Python code would only delay each other and the event loop.
         self._searcher = base.Workers(f"{name}-search", threads=1)
         self._user = writer.FileUser(self.path, name, None if embedder is None else base.embedder_name(embedder))
         try:
@@ -126,8 +126,8 @@ class SQLiteStore(base.HybridStore):
                 )
             if language not in (None, file.language):
                 raise InputError(
-                    f"{self.path} was made with language {file.language!r}, not {language!r}. "
-                    "Leave language out, or index again into a new file."
+                    f"{self.path} was created with language {file.language!r}, not {language!r}. "
+                    "Omit language, or index again into a new file."
                 )
         except BaseException:
             self._file.close()
@@ -143,7 +143,7 @@ class SQLiteStore(base.HybridStore):
         self._unread: WeakSet[LazyDocuments] = WeakSet()
 
     def with_embedder(self, embedder: Embedder) -> StoreView:
-        """Return vector search of the same documents with this embedder, as a store."""
+        """Return a store that searches the same documents by vectors with this embedder."""
         writer.FileUser(self.path, self.name, base.embedder_name(embedder)).check_embedder(self.metadata())
         return StoreView(self, "vectors", partial(self.search_side, "vectors", embedder=embedder), lazy=True)
 
@@ -154,16 +154,16 @@ class SQLiteStore(base.HybridStore):
         self.embedder, self.mode, self._user = embedder, "hybrid", user
 
     def metadata(self) -> FileMetadata:
-        """Return what the file records about itself: version, generation, embedder, languages, size."""
+        """Return the metadata of the file: version, generation, embedder, languages, size."""
         with self._file.reading() as connection:
             return database.read_metadata(connection)
 
     # Writing
 
     async def add(self, documents: Iterable[Candidate]) -> int:
-        """Store the documents, replacing those with the same id; return the number of documents given.
+        """Store the documents, replacing those with the same id; return the number of documents passed.
 
-        Documents with an unchanged text are not embedded again. Large calls are committed in batches.
+        Documents whose text has not changed are not embedded again. Large calls are committed in batches.
         """
         self._file.require_writable()
         hits = base.read_documents(documents)
@@ -177,12 +177,12 @@ class SQLiteStore(base.HybridStore):
         return len(hits)
 
     async def prepare(self, documents: Iterable[Candidate]) -> writer.Batch:
-        """Analyze the changed documents and embed the changed texts: the part of `add` before the write."""
+        """Analyze changed documents and embed changed texts; `add` does this before it writes."""
         self._file.require_writable()
         hits = base.read_documents(documents)
         ids = [hit.id for hit in hits]
         stored = await self._read(lambda connection: stored_rows.read_rows_by_id(connection, ids))
-        # Only texts are embedded: a document with changed metadata keeps its vector.
+        # Only the text is embedded, so a document whose metadata changed keeps its vector.
         new_texts = [hit for hit in hits if hit.id not in stored or stored[hit.id].text != hit.text]
         new_ids = {hit.id for hit in new_texts}
         encode = writer.encode_metadata
@@ -200,7 +200,7 @@ class SQLiteStore(base.HybridStore):
         """Store a prepared batch in one transaction."""
         while batch.hits:
             work = partial(writer.write_batch, batch=batch, user=self._user, analyzer=self._analyzer)
-            # Another process may have changed a document since the comparison: prepare those again.
+            # Another process may have changed some documents since they were compared; prepare those again.
             batch = await self.prepare(await self._write(work))
 
     async def delete(self, ids: Iterable[str | int]) -> int:
@@ -239,7 +239,7 @@ class SQLiteStore(base.HybridStore):
         return await self._read(work)
 
     async def get_vectors(self, ids: Iterable[str | int]) -> Mapping[str, Array]:
-        """Return id -> unit vector of the documents that have one."""
+        """Return id -> unit vector for the documents that have one."""
         distinct = base.read_ids(ids)
 
         def work(connection: Connection) -> Mapping[str, Array]:
@@ -263,14 +263,14 @@ class SQLiteStore(base.HybridStore):
         return await self._read(work)
 
     async def get_chunks(self, hit: Hit, *, before: int, after: int) -> list[Hit]:
-        """Return the chunks around a hit in the order of its document, with the hit."""
+        """Return the hit and the chunks around it, in document order."""
         place = find_place(hit.metadata)
         if place is None:
             return []
         first, last = place.position - before, place.position + after
         where = {place.document_field: {"=": place.document}, place.position_field: {">=": first, "<=": last}}
-        found = await self.get(await self.ids(where))
-        return sort_chunks(hit, found, before=before, after=after)
+        chunks = await self.get(await self.ids(where))
+        return sort_chunks(hit, chunks, before=before, after=after)
 
     async def explain_filter(self, where: Where) -> dict[str, str]:
         """Return key -> note for each condition of a filter that no document passes."""
@@ -281,13 +281,13 @@ class SQLiteStore(base.HybridStore):
         return (await self._read(database.read_metadata)).documents
 
     async def sources(self) -> Mapping[str, str]:
-        """Return path -> digest of every completely indexed file."""
+        """Return path -> digest for every completely indexed file."""
         return await self._read(lambda connection: dict(connection.execute("SELECT path, digest FROM sources")))
 
     # Search
 
     async def search_lazy(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
-        """Search, but decode the text and metadata of a hit on first use (in text mode)."""
+        """Search; in text mode, hits decode their text and metadata on first use."""
         if self.mode == "text":
             return await self.search_side("text", query, k=k, where=where, source=self.name, lazy=True)
         return await self.search(query, k=k, where=where)
@@ -303,11 +303,11 @@ class SQLiteStore(base.HybridStore):
         lazy: bool = False,
         embedder: Embedder | None = None,
     ) -> list[Hit]:
-        """Search by keywords (BM25), or by the cosine to the vector of the query.
+        """Search by keywords (BM25), or by cosine similarity to the query vector.
 
-        `lazy` hits decode their text and metadata on first use.
+        With `lazy`, hits decode their text and metadata on first use.
         """
-        if not lazy and base.is_empty_search(query, k, where):  # a pipeline has checked the arguments
+        if not lazy and base.is_empty_search(query, k, where):  # before a lazy search, the pipeline has checked
             return []
         tests = [] if where is None else parse_filter(where)
         vector, user = None, self._user
@@ -344,39 +344,39 @@ class SQLiteStore(base.HybridStore):
     def _lazy_hits(
         self, connection: Connection, rows: RowList, matches: list[tuple[int, float]], k: int, source: str
     ) -> list[Hit]:
-        """Return the best k as hits with ids and scores; most texts are read when they are used."""
+        """Return the best k matches as hits with ids and scores; most texts are read on first use."""
         names = rows.read_ids(connection, [row for row, _ in matches])
-        # By score, then id. Two sorts, because one of tuples takes three times as long.
+        # Sort by score, then by id. A single sort of tuples would take three times as long as two sorts.
         best = sorted(range(len(names)), key=names.__getitem__)
         best.sort(key=[score for _, score in matches].__getitem__, reverse=True)
         best = best[:k]
         ids, numbers = [names[i] for i in best], [matches[i][0] for i in best]
         documents = LazyDocuments(self._file, ids, numbers)
-        # Documents without terms, and therefore possibly without text.
+        # Documents without terms may have no text at all.
         empty = [i for i, row in enumerate(numbers) if rows.has_empty and rows.lengths[rows.find_slot(row)] == 0]
-        # The texts that a search most likely uses.
+        # Read the texts that the caller is most likely to use.
         documents.read(connection, {*ids[:_FIRST_TEXTS], *[ids[i] for i in empty]})
         hits = lazy_hits(ids, [matches[i][1] for i in best], documents, source=source)
-        if empty:  # fusion takes the text of a hit without one from another list
+        if empty:  # if a hit has no text, fusion takes the text from another list
             load_now([hits[i] for i in empty])
         with self._lock:
             self._unread.add(documents)
         return hits
 
     def _read_unread(self, connection: Connection) -> None:
-        """Read the texts of hits that are still in use, before their documents are changed or unavailable."""
+        """Read the unread texts of hits that are still in use, before their documents change or disappear."""
         with self._lock:
             unread = list(self._unread)
             self._unread.clear()
         for documents in unread:
-            with suppress(IndexCorruptedError):  # raised when such a text is used
+            with suppress(IndexCorruptedError):  # raised again when the text is used
                 documents.read(connection)
 
     def _load_hits(
         self, connection: Connection, matches: list[tuple[int, float]], k: int, tests: Sequence[Test], source: str
     ) -> list[Hit]:
-        """Return the best k as hits; `matches` may have more that tie with the last."""
-        if len(matches) > 2 * k:  # many ties: the ids decide, and the texts are not needed
+        """Return the best k matches as hits; `matches` may contain more that tie with the last one."""
+        if len(matches) > 2 * k:  # with many ties, sort by id before reading any texts
             ids = stored_rows.read_ids(connection, [row for row, _ in matches])
             matches = sorted(matches, key=lambda match: (-match[1], ids[match[0]]))[:k]
         numbers = [row for row, _ in matches]
@@ -385,7 +385,7 @@ class SQLiteStore(base.HybridStore):
         for number, score in matches:
             row = rows[number]
             metadata = row.decode_metadata()
-            # It passes according to the attributes. If the document disagrees, one of them is damaged.
+            # According to the attributes, the document passes. If its metadata does not, one of the two is damaged.
             if tests and not passes_all(metadata, tests):
                 raise IndexCorruptedError("attributes", number)
             hits.append(base.Match(row.id, row.text, score, metadata))
@@ -396,14 +396,14 @@ class SQLiteStore(base.HybridStore):
     async def upgrade(self) -> bool:
         """Convert the file to the current version and text analysis; return whether anything changed.
 
-        It is one transaction. Documents, vectors and sources stay as they are, and readers see the old file
-        until it is complete.
+        This is one transaction. Documents, vectors and sources do not change, and readers see the old file until
+        it is complete.
         """
         self._file.require_writable()
         analyzer = Analyzer(self._analyzer.language)
         before = await self._read(database.read_metadata)
         if before.version < database.SCHEMA_VERSION:
-            await self._write(lambda connection: None)  # the write converts the file, and analyzes all texts again
+            await self._write(lambda connection: None)  # any write converts the file and reanalyzes all texts
         elif before.analyzer != analyzer.version:
             await self._write(partial(writer.reanalyze, analyzer=analyzer))
         else:
@@ -411,7 +411,7 @@ class SQLiteStore(base.HybridStore):
         return True
 
     async def optimize(self) -> str:
-        """Merge the keyword index and the write-ahead log, rebuild damaged bit codes; return a summary."""
+        """Merge the keyword index, rebuild damaged bit codes, truncate the write-ahead log; return a summary."""
 
         def work(connection: Connection) -> int:
             damaged = writer.rebuild_codes(connection)
@@ -428,11 +428,11 @@ class SQLiteStore(base.HybridStore):
         return f"keyword index merged, {codes}"
 
     async def verify(self) -> list[str]:
-        """Read the whole file and return its problems, without any text of documents."""
+        """Read the whole file and return its problems; they never quote documents."""
         return await self._read(writer.find_problems)
 
     async def recall(self, *, questions: int = 20, k: int = 10) -> float:
-        """Return the share of the exact best k that bit codes find, for the vectors of some documents."""
+        """Return the share of the exact top k that bit codes find, with the vectors of some documents as queries."""
 
         def work(connection: Connection) -> float:
             with self._lock:
@@ -442,11 +442,11 @@ class SQLiteStore(base.HybridStore):
         return await self._read(work)
 
     async def close(self) -> None:
-        """Finish running work and close the file."""
+        """Wait for running work, then close the file."""
         await asyncio.to_thread(self.release)
 
     def release(self) -> None:
-        """Close without an event loop; waits for running work."""
+        """Wait for running work, then close the file; needs no event loop."""
         for workers in (self._writer, self._readers, self._searcher):
             workers.close(wait=True)
         if self._unread:
@@ -458,7 +458,7 @@ class SQLiteStore(base.HybridStore):
     optimise = base.deprecated_name("optimise", optimize)
 
     async def _read(self, work: Callable[[Connection], T], workers: base.Workers | None = None) -> T:
-        """Run the work on one snapshot of the file, in a reader thread."""
+        """Run work on one snapshot of the file, in a reader thread."""
 
         def read() -> T:
             with self._file.reading() as connection:
@@ -468,7 +468,7 @@ class SQLiteStore(base.HybridStore):
         return await self._run(workers or self._readers, read)
 
     async def _write(self, work: Callable[[Connection], T]) -> T:
-        """Run the work in one write transaction, which converts a file of an older version first."""
+        """Run work in one write transaction; a file of an older version is converted first."""
 
         def write() -> T:
             with self._file.writing(writer.convert_file) as connection:
@@ -486,5 +486,5 @@ class SQLiteStore(base.HybridStore):
                 if attempt == _ATTEMPTS:
                     raise
             except UnicodeEncodeError:
-                break  # and not as the cause of the next error, because it contains the text
+                break  # raise the next error outside of this block, because this one contains the text
         raise InputError("A text contains half a character (a lone surrogate); clean it and try again.")

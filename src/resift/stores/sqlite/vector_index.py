@@ -1,9 +1,9 @@
-"""Vector search: an exact scan of small collections, and candidates by bit codes in large ones.
+"""Vector search: an exact scan of small collections, and candidate selection by bit codes in large ones.
 
-The bit code of a document is the signs of its vector, 48 bytes at 384 dimensions. A query keeps its signs and
-four bits of magnitude per dimension. The distance is the sum of magnitudes where the signs differ. It is an
-integer and therefore the same on every processor. On real vectors it needs two to four times fewer candidates
-than the Hamming distance. The candidates are then scored with their full vectors.
+The bit code of a document consists of the signs of its vector: 48 bytes at 384 dimensions. A query keeps its
+signs and four bits of magnitude per dimension. The distance is the sum of the magnitudes where the signs
+differ. It is an integer, so it is the same on every processor. On real vectors it needs two to four times
+fewer candidates than the Hamming distance. The candidates are then scored with their full vectors.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from resift.stores.sqlite.database import IndexCorruptedError, checksum
 from resift.stores.sqlite.rows import ABSENT, BLOCK_ROWS, RowList, read_vector_matrix, read_vectors
 
 EXACT_UP_TO = 100_000
-"""Number of documents up to which all vectors are compared; measured in docs/guides/run/scale.md."""
+"""Maximum number of documents for an exact scan; measurements are in docs/guides/run/scale.md."""
 
 MAX_DIMENSION = 4096
-"""Longer vectors have distances of more than 16 bits."""
+"""Distances between longer vectors do not fit into 16 bits."""
 
 _SCAN_ROWS = 512
-# BLAS stays in the calling thread for this few rows. The scan is bound by memory, so more threads do not
-# help, and waiting for one on a busy machine costs ten times the scan.
+# With this few rows, BLAS stays in the calling thread. The scan is memory-bound, so more threads do not help,
+# and on a busy machine waiting for a thread takes ten times as long as the scan.
 _MARGIN = 1e-5  # error bound of float32 sums of a few hundred products
 _BATCH = 500
 _MAX_BATCHES = 32
 
 _BITS = 4
 _MAX_LEVEL = (1 << _BITS) - 1
-_CLIP = 2.5  # standard deviations; larger values are rare and would coarsen the levels of all others
+_CLIP = 2.5  # standard deviations; larger values are rare, and including them would coarsen all levels
 _MASKED = 65_535
-_BLOCKS_FOR_TWO_THREADS = 256  # from this size, half a scan takes longer than starting a thread
+_BLOCKS_FOR_TWO_THREADS = 256  # from this size up, half a scan takes longer than starting a thread
 
 
 class VectorView:
-    """The vectors of one generation: all of them in memory, or their codes, or neither."""
+    """The vectors of one generation. Memory holds all of them, or their codes, or neither."""
 
     def __init__(self, rows: RowList, codes: dict[int, Array] | None, vectors: dict[int, Array] | None) -> None:
         self.rows = rows
@@ -50,19 +50,19 @@ class VectorView:
     def search(
         self, connection: sqlite3.Connection, query: Array, k: int, allowed: Sequence[int] | None
     ) -> tuple[list[tuple[int, float]], bool]:
-        """Return (row, cosine) of the best k and of all that may tie, and whether the search was approximate.
+        """Return (row, cosine) of the best k and possible ties, and whether the search was approximate.
 
-        A float32 scan selects them, and their scores are then summed in float64. So the scores depend neither
-        on a row's position in memory nor on the number of threads.
+        A float32 scan selects the rows, and their scores are then summed in float64. So the scores depend
+        neither on a row's position in memory nor on the number of threads.
         """
         if not self.rows.blocks:
             return [], False
         mask = self.rows.mask(allowed)
         if self._table is None:
             return self._scan(connection, query, k, mask), False
-        # Codes order only roughly, so several times k vectors are read.
+        # Codes give only an approximate order, so several times k vectors are read.
         batch = max(_BATCH, 5 * k)
-        # Documents that pass a filter may be anywhere in the order of the codes, so more of them are read.
+        # Documents that pass a filter may be anywhere in the order of the codes, so up to four batches are read.
         if int(mask.sum()) <= (batch if allowed is None else 4 * batch):
             candidates = _Candidates(connection, query, self.rows.rows_at(mask.nonzero()[0]))
             return candidates.best(k), False
@@ -71,7 +71,7 @@ class VectorView:
         before: set[int] = set()
         for start in range(batch, len(rows), batch):
             best = candidates.best_rows(k)
-            # The last batch changed nothing, and the codes of all further rows are more distant.
+            # The last batch did not change the result, and the codes of all remaining rows are farther away.
             if best == before:
                 break
             before = best
@@ -90,14 +90,14 @@ class VectorView:
                 out = scores[start + offset : start + offset + _SCAN_ROWS]
                 np.dot(matrix[offset : offset + _SCAN_ROWS], query, out=out)
             start += BLOCK_ROWS
-        # Filtered after the scan: gathering the rows first would copy most of the matrix.
+        # Filter after the scan, because gathering the rows first would copy most of the matrix.
         scores[mask == 0] = -np.inf
         slots = _select_top(scores, min(k, int(mask.sum())))
         rows = self.rows.rows_at(slots)
         if self.vectors is None:
             return _Candidates(connection, query, rows).best(k)
         vectors = np.empty((len(slots), len(query)), dtype=np.float32)
-        # Slots ascend, so each block is one slice of them.
+        # Slots are in ascending order, so each block is one slice of them.
         positions = slots // BLOCK_ROWS
         edges = np.flatnonzero(np.diff(positions, prepend=-1, append=-1))
         for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
@@ -108,7 +108,7 @@ class VectorView:
 
 
 class VectorIndex:
-    """Keeps one VectorView up to date with the rows; call with the store's lock held."""
+    """Keeps one VectorView up to date with the rows; call its methods with the store's lock held."""
 
     def __init__(self, exact: bool | None) -> None:
         self._exact = exact
@@ -139,7 +139,7 @@ class VectorIndex:
 
 
 def measure_recall(connection: sqlite3.Connection, rows: RowList, queries: int, k: int) -> float:
-    """Return the share of the exact best k that bit codes find, for the vectors of some documents."""
+    """Return the share of the exact top k that bit codes find, with the vectors of some documents as queries."""
     slots = rows.mask(None).nonzero()[0]
     if not len(slots) or not rows.file.dimension:
         return 1.0
@@ -168,7 +168,7 @@ class _Candidates:
         self.read(rows)
 
     def read(self, rows: Array) -> None:
-        """Read further rows."""
+        """Read the vectors of more rows."""
         rows = np.sort(rows)
         matrix = read_vector_matrix(self._connection, rows.tolist(), len(self._query))
         self._matrix = np.concatenate([self._matrix, matrix])
@@ -176,11 +176,11 @@ class _Candidates:
         self._scores = np.concatenate([self._scores, matrix @ self._query])
 
     def best_rows(self, k: int) -> set[int]:
-        """Return the rows of the best k so far and of those that may tie."""
+        """Return the best k rows so far, and possible ties."""
         return set(self._rows[_select_top(self._scores, k)].tolist())
 
     def best(self, k: int) -> list[tuple[int, float]]:
-        """Return (row, cosine) of the best k and of all that may tie with the last of them."""
+        """Return (row, cosine) of the best k, and of all rows that may tie with the last one."""
         top = _select_top(self._scores, k)
         cosines = (self._matrix[top] * self._query.astype("float64")).sum(axis=1).tolist()
         return list(zip(self._rows[top].tolist(), cosines, strict=True))
@@ -203,7 +203,7 @@ def read_block_vectors(connection: sqlite3.Connection, rows: RowList, block: int
 
 
 def _keep_unchanged(rows: RowList, old: VectorView | None, arrays: dict[int, Array] | None) -> dict[int, Array]:
-    """Return the arrays of blocks that have not changed."""
+    """Return the arrays of the blocks that have not changed."""
     if old is None or arrays is None:
         return {}
     before, now = old.rows.lengths_by_block, rows.lengths_by_block
@@ -211,7 +211,7 @@ def _keep_unchanged(rows: RowList, old: VectorView | None, arrays: dict[int, Arr
 
 
 def _select_top(scores: Array, k: int) -> Array:
-    """Return the positions of the best k and of all that may tie with the last of them."""
+    """Return the positions of the best k, and of all that may tie with the last one."""
     if len(scores) > k > 0:
         last = np.partition(scores, len(scores) - k)[len(scores) - k]
         return np.flatnonzero(scores >= last - _MARGIN)
@@ -229,7 +229,7 @@ class CodeTable:
         self.addresses = np.array([block.ctypes.data for block in blocks], dtype=np.uint64)
 
     def nearest(self, query: Array, count: int, mask: Array) -> Array:
-        """Return the slots of the `count` nearest codes and of all that tie, nearest first."""
+        """Return the slots of the `count` nearest codes and of all ties with the last one, nearest first."""
         distances, histogram = self._distances(query, mask)
         cumulative = np.cumsum(histogram)
         limit = int(np.searchsorted(cumulative, min(count, int(cumulative[-1]))))
@@ -237,7 +237,7 @@ class CodeTable:
         return slots[np.argsort(distances[slots], kind="stable")]
 
     def _distances(self, query: Array, mask: Array) -> tuple[Array, Array]:
-        """Return the distance of each slot, and how many slots have each distance."""
+        """Return the distance of each slot, and a histogram of the distances."""
         words: int = query.shape[1]
         max_distance = _MAX_LEVEL * 64 * words
         distances = np.empty(len(self.blocks) * BLOCK_ROWS, dtype=np.uint16)
@@ -277,14 +277,14 @@ def words_per_code(dimension: int) -> int:
 
 
 def encode_vectors(vectors: Array) -> Array:
-    """Return the sign bits of vectors, one row of 64-bit words each."""
+    """Return the sign bits of vectors, as one row of 64-bit words per vector."""
     wide = np.zeros((len(vectors), words_per_code(vectors.shape[1]) * 64), dtype=bool)
     wide[:, : vectors.shape[1]] = vectors > 0
     return np.packbits(wide, axis=1, bitorder="little").view("<u8")
 
 
 def quantize_query(query: Array) -> Array:
-    """Return the bit planes of a query vector: row 0 has its signs, row 1 + b has bit b of its magnitudes."""
+    """Return the bit planes of a query vector: row 0 contains the signs, row 1 + b bit b of the magnitudes."""
     magnitudes = np.abs(query.astype(np.float64))
     scale = _CLIP * np.sqrt(np.mean(magnitudes * magnitudes)) or 1.0
     levels = np.minimum(np.rint(magnitudes * (_MAX_LEVEL / scale)), _MAX_LEVEL).astype(np.uint8)
@@ -293,21 +293,21 @@ def quantize_query(query: Array) -> Array:
 
 
 def read_codes(connection: sqlite3.Connection, blocks: Sequence[int], dimension: int) -> Iterator[tuple[int, Array]]:
-    """Yield (block, codes): word-major arrays of 64-bit words, one column per row."""
+    """Yield (block, codes). The codes are word-major arrays of 64-bit words, with one column per row."""
     size = words_per_code(dimension) * BLOCK_ROWS * 8
     for block in blocks:
         yield block, _unpack_codes(block, _select_codes(connection, block), size)
 
 
 def write_codes(connection: sqlite3.Connection, block: int, vectors: Mapping[int, bytes]) -> None:
-    """Set the codes of some rows of a block, by their offset in it."""
+    """Set the codes of some rows of a block; `vectors` maps their offset in the block to their vector."""
     new = encode_vectors(np.frombuffer(b"".join(vectors.values()), dtype="<f4").reshape(len(vectors), -1))
     stored = _select_codes(connection, block)
     if stored is None:
         codes = np.zeros((new.shape[1], BLOCK_ROWS), dtype="<u8")
     else:
         codes = _unpack_codes(block, stored, new.shape[1] * BLOCK_ROWS * 8).copy()
-    # Word-major, so that a scan reads memory in one direction.
+    # The layout is word-major, so that a scan reads memory in one direction.
     codes[:, list(vectors)] = new.T
     packed = codes.tobytes()
     connection.execute("INSERT OR REPLACE INTO code_blocks VALUES (?, ?, ?)", (block, packed, checksum(block, packed)))
@@ -326,7 +326,7 @@ def _unpack_codes(block: int, stored: tuple[bytes, int] | None, size: int) -> Ar
 
 
 def _distances_with_numpy(block: Array, query: Array) -> Array:
-    """Return the same numbers as the compiled function, more slowly."""
+    """Return the same distances as the compiled function, more slowly."""
     bits_per_byte = np.array([byte.bit_count() for byte in range(256)], dtype=np.uint16)
     total = np.zeros(BLOCK_ROWS, dtype=np.uint16)
     signs, *planes = query
@@ -340,7 +340,7 @@ def _distances_with_numpy(block: Array, query: Array) -> Array:
 
 
 def _compiled_function() -> Callable[..., None] | None:
-    """Return the C function for this processor, or None if there is no compiled code."""
+    """Return the C function for this processor, or None if there is no compiled kernel."""
     kernel = native_kernel()
     if kernel.name is None:
         return None

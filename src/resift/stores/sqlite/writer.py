@@ -1,4 +1,4 @@
-"""Write transactions: documents in, out and replaced; conversion of older files; the full check of a file."""
+"""Write transactions that add, replace and delete documents; conversion of older files; verification of a file."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from resift.text import Analysis, Analyzer
 from resift.types import Hit, to_json
 
 _MIN_BLOCK_DOCUMENTS = BLOCK_ROWS // 4
-"""A block with fewer documents is emptied into the newest one, so that deletions free memory."""
+"""The documents of a sparser block move to the newest block, so that deletions free memory."""
 _MAX_PROBLEMS = 20
 _SUM_ATTRIBUTES = "SELECT key, value, count(*), sum(row) FROM attributes GROUP BY key, value"
-_SEGMENT_DOCUMENTS = 10_000  # documents whose terms are in memory while a file is analyzed again
+_SEGMENT_DOCUMENTS = 10_000  # documents whose terms are kept in memory while a file is reanalyzed
 
 
 class FileUser(NamedTuple):
-    """The store that uses a file, and its embedder (None without one)."""
+    """The store that uses a file, and the name of its embedder (None without one)."""
 
     path: str
     store: str
@@ -56,7 +56,7 @@ class Batch(NamedTuple):
 
     @classmethod
     def join(cls, batches: Iterable[Batch]) -> Batch:
-        """Return several batches, whose ids differ, as one."""
+        """Join several batches, which must not share ids."""
         hits: list[Hit] = []
         analyses: dict[str, Analysis] = {}
         vectors: dict[str, bytes] = {}
@@ -67,7 +67,7 @@ class Batch(NamedTuple):
         return cls(hits, analyses, vectors)
 
     def select(self, ids: Collection[str]) -> Batch:
-        """Return the batch reduced to these ids."""
+        """Return a batch with only these ids."""
         return self._replace(hits=[hit for hit in self.hits if hit.id in ids])
 
 
@@ -97,7 +97,7 @@ class WriteTransaction:
         if vector is not None:
             self._connection.execute("INSERT INTO vectors VALUES (?, ?, ?)", (row, vector, checksum(row, vector)))
             self._vectors.setdefault(row // BLOCK_ROWS, {})[row % BLOCK_ROWS] = vector
-        # A search returns what JSON preserves, so filters use the same.
+        # A search returns the metadata after a JSON round trip, so filters must use the same values.
         for key, value in stored_rows.list_attributes(json.loads(metadata)):
             self._connection.execute("INSERT INTO attributes VALUES (?, ?, ?)", (key, value, row))
             self._attribute_rows[key, value] += 1
@@ -109,7 +109,7 @@ class WriteTransaction:
         self._documents += 1
 
     def remove(self, rows: Collection[StoredRow]) -> int:
-        """Delete documents and return their number. Posting lists keep the rows until they are merged."""
+        """Delete documents and return their number. The rows stay in the posting lists until a merge."""
         for stored in rows:
             row = stored.row
             self._connection.execute("DELETE FROM vectors WHERE row = ?", (row,))
@@ -121,7 +121,7 @@ class WriteTransaction:
                 self._attribute_totals[key, value] -= row
             self._connection.execute("DELETE FROM documents WHERE row = ?", (row,))
             lengths = self._block(row // BLOCK_ROWS)
-            # Deleting a row twice would make the totals wrong from then on.
+            # Deleting a row twice would make the totals permanently wrong.
             if lengths[row % BLOCK_ROWS] == ABSENT:
                 raise IndexCorruptedError("row_blocks", row // BLOCK_ROWS)
             self._documents -= 1
@@ -133,7 +133,7 @@ class WriteTransaction:
         """Empty sparse blocks, then write the blocks, the keyword index and the totals."""
         rows = read_rows(self._connection, self._list_sparse_rows())
         vectors = stored_rows.read_vectors(self._connection, list(rows))
-        # The block follows from the row number, so a document moves by getting a new number.
+        # The row number determines the block, so a document moves by getting a new row number.
         for row in rows.values():
             self.remove([row])
             hit = Hit(row.id, row.text, metadata=row.decode_metadata())
@@ -148,7 +148,7 @@ class WriteTransaction:
         database.write_metadata(connection, totals)
 
     def _list_sparse_rows(self) -> list[int]:
-        """Return the rows of changed blocks with few documents, except the newest block."""
+        """Return the rows of changed blocks that have few documents, except the newest block."""
         (newest,) = self._connection.execute("SELECT max(row) FROM documents").fetchone()
         return [
             block * BLOCK_ROWS + offset
@@ -161,7 +161,7 @@ class WriteTransaction:
 
     def _write_blocks(self) -> None:
         for block, lengths in self._lengths.items():
-            # An empty record stays: readers must learn that the block has no documents.
+            # Keep an empty record, so that readers learn that the block has no documents.
             packed = stored_rows.pack_lengths(lengths)
             self._connection.execute(
                 "INSERT OR REPLACE INTO row_blocks VALUES (?, ?, ?, ?)",
@@ -180,9 +180,9 @@ class WriteTransaction:
             "DO UPDATE SET rows = rows + excluded.rows, total = total + excluded.total",
             changed,
         )
-        fewer = [(key, value) for key, value, rows, _ in changed if rows < 0]
-        gone = "DELETE FROM attribute_sums WHERE key = ? AND value = ? AND rows = 0"
-        self._connection.executemany(gone, fewer)
+        decreased = [(key, value) for key, value, rows, _ in changed if rows < 0]
+        statement = "DELETE FROM attribute_sums WHERE key = ? AND value = ? AND rows = 0"
+        self._connection.executemany(statement, decreased)
 
     def _block(self, block: int) -> array[int]:
         if block not in self._lengths:
@@ -194,10 +194,10 @@ class WriteTransaction:
 
 
 def write_batch(connection: Connection, batch: Batch, user: FileUser, analyzer: Analyzer) -> list[Hit]:
-    """Write the documents; return those that another writer changed since their texts were compared.
+    """Write the documents; return those that another writer has changed since their texts were compared.
 
-    `batch.vectors` has the newly embedded documents. All others had the same text in the file and keep their
-    vector. If that is no longer true, they must be embedded and written again.
+    `batch.vectors` contains the newly embedded documents. All others had the same text in the file and keep
+    their vector. If another writer has changed that text, they must be embedded and written again.
     """
     transaction = WriteTransaction(connection, analyzer)
     vectors = batch.vectors
@@ -205,14 +205,14 @@ def write_batch(connection: Connection, batch: Batch, user: FileUser, analyzer: 
     user.check_embedder(transaction.file, dimension=dimension, adding=True)
     if transaction.file.analyzer != analyzer.version:
         raise StoreError(
-            f"The keyword index of {user.path} was made by another version of the text analysis. Rebuild "
-            f"it, nothing is lost: resift index --upgrade --store {shell_path(user.path)}",
+            f"The keyword index of {user.path} was built by another version of the text analysis. Rebuild "
+            f"it without losing data: resift index --upgrade --store {shell_path(user.path)}",
             store=user.store,
         )
-    # The first vectors decide which embedder the file belongs to.
+    # The first vectors determine the embedder of the file.
     if dimension and not transaction.file.dimension:
         database.write_metadata(connection, {"embedder": user.embedder, "dimension": dimension})
-    # Read again inside the transaction: another process may have written since the comparison.
+    # Read again inside the transaction, because another process may have written since the comparison.
     before = stored_rows.read_rows_by_id(connection, [hit.id for hit in batch.hits])
     stale = [
         hit
@@ -253,15 +253,15 @@ def encode_metadata(hit: Hit) -> str:
 def merge_keyword_index(connection: Connection) -> None:
     """Merge all segments into one without deleted rows."""
     file = read_metadata(connection)
-    listed = sum(segment.documents for segment in file.segments)
-    if len(file.segments) > 1 or (file.segments and listed > file.documents):
+    indexed = sum(segment.documents for segment in file.segments)
+    if len(file.segments) > 1 or (file.segments and indexed > file.documents):
         segments = lexical_index.SegmentWriter(connection, file.segments, file.documents)
         segments.merge(len(file.segments))
         database.write_segments(connection, segments.segments)
 
 
 def rebuild_codes(connection: Connection) -> int:
-    """Rebuild bit codes that are damaged or missing from the vectors; return the number of blocks."""
+    """Rebuild damaged or missing bit codes from the vectors; return the number of rebuilt blocks."""
     rows = RowListCache().load(connection)
     if not rows.file.dimension:
         return 0
@@ -279,7 +279,7 @@ def rebuild_codes(connection: Connection) -> int:
 
 
 def convert_file(connection: Connection) -> None:
-    """Bring a file of Resift 0.2 to the current version; part of the first write to it."""
+    """Convert a file of Resift 0.2 to the current version, as part of the first write to it."""
     connection.execute("DROP TABLE temp.instances")
     connection.execute("DROP TABLE terms")
     connection.execute("DROP TABLE term_checks")
@@ -327,11 +327,11 @@ def reanalyze(connection: Connection, analyzer: Analyzer) -> None:
     database.write_metadata(connection, {"language": analyzer.language, "analyzer": analyzer.version, **totals})
 
 
-# The full check of a file
+# Verification of a file
 
 
 def find_problems(connection: Connection) -> list[str]:
-    """Return at most 20 problems of the file in the connection's snapshot, without any text of documents."""
+    """Check the file in the connection's snapshot; return at most 20 problems, which never quote documents."""
     problems: list[str] = []
     for name, check in _CHECKS.items():
         try:
@@ -359,7 +359,7 @@ def _check_documents(connection: Connection) -> Iterator[str]:
 def _check_filters(connection: Connection) -> Iterator[str]:
     """Compare the attributes of every document with its metadata."""
     if connection.version == database.LEGACY_VERSION:
-        return  # its attributes are not used
+        return  # the attributes of legacy files are not used
     attributes: dict[int, set[object]] = {}
     for row, key, value in connection.execute("SELECT row, key, value FROM attributes ORDER BY row"):
         attributes.setdefault(row, set()).add((key, value))
@@ -369,7 +369,7 @@ def _check_filters(connection: Connection) -> Iterator[str]:
             yield f"the attributes of row {stored.row} differ from its metadata"
     if attributes:
         yield f"{len(attributes)} rows belong to no document"
-    # As sets: values of several types have no order.
+    # Compare as sets, because values of different types cannot be sorted.
     if set(connection.execute(_SUM_ATTRIBUTES)) != set(connection.execute("SELECT * FROM attribute_sums")):
         yield "the number of attributes differs from the number written"
 
@@ -381,9 +381,9 @@ def _check_rows(connection: Connection) -> Iterator[str]:
         listed |= {block * BLOCK_ROWS + i for i, length in enumerate(lengths) if length != ABSENT}
         tokens += sum(length for length in lengths if length != ABSENT)
     if listed != stored:
-        yield f"{len(listed ^ stored)} rows are listed without a document, or the reverse"
+        yield f"{len(listed ^ stored)} rows are listed without a document, or exist without being listed"
     if tokens != read_metadata(connection).tokens:
-        yield "the lengths do not add up"
+        yield "the document lengths do not add up to the recorded total"
 
 
 def _check_vectors(connection: Connection) -> Iterator[str]:
@@ -403,9 +403,9 @@ def _check_terms(connection: Connection) -> Iterator[str]:
     file = read_metadata(connection)
     analyzer = Analyzer(file.language)
     if file.analyzer != analyzer.version:
-        yield "made by another version of the text analysis; run resift index --upgrade"
+        yield "built by another version of the text analysis; run resift index --upgrade"
         return
-    # Two numbers per term: the posting lists of a large file would not fit into memory.
+    # Keep two numbers per term, because the posting lists of a large file would not fit into memory.
     expected: dict[str, tuple[int, int]] = {}
     present: set[int] = set()
     for stored in stored_rows.iterate_documents(connection):
@@ -413,14 +413,14 @@ def _check_terms(connection: Connection) -> Iterator[str]:
         for term in analyzer.terms(stored.text):
             count, rows = expected.get(term, (0, 0))
             expected[term] = (count + 1, rows + stored.row)
-    found: dict[str, tuple[int, int]] = {}
+    actual: dict[str, tuple[int, int]] = {}
     for term, occurrences in _iterate_terms(connection):
-        counted = [(row, count) for row, count in occurrences.items() if row in present]
-        if counted:
-            count, rows = found.get(term, (0, 0))
-            total = sum(row * n for row, n in counted)
-            found[term] = (count + sum(n for _, n in counted), rows + total)
-    wrong = {term for term, _ in expected.items() ^ found.items()}
+        counts = [(row, count) for row, count in occurrences.items() if row in present]
+        if counts:
+            count, rows = actual.get(term, (0, 0))
+            total = sum(row * n for row, n in counts)
+            actual[term] = (count + sum(n for _, n in counts), rows + total)
+    wrong = {term for term, _ in expected.items() ^ actual.items()}
     if wrong:
         yield f"the posting lists of {len(wrong)} terms differ from the documents"
 
