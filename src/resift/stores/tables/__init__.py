@@ -1,4 +1,4 @@
-"""Existing tables and collections as read-only stores, searched where they are."""
+"""Read-only stores that search existing tables and collections in place."""
 
 from __future__ import annotations
 

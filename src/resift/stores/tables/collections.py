@@ -1,7 +1,7 @@
-"""QdrantCollection and ChromaCollection: collections of vector databases, whose documents have any fields.
+"""QdrantCollection and ChromaCollection: existing collections whose documents may have any fields.
 
-They are searched by vectors with the embedder that filled them, by keywords, or by both. These engines have
-no read-only mode, so the stores call nothing that writes, and open local folders only if they exist.
+They are searched by vectors with the embedder that they were built with, by keywords, or by both. These
+engines have no read-only mode. So the stores call no method that writes, and open only existing local folders.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
 _PAGE = 256
 _SAMPLE = 100
 POINT_ID = "_id"
-"""Name of the id of a point in rows; a payload may have its own `id`."""
+"""Name of the point id in rows, because a payload may have its own `id`."""
 DOCUMENT = "document"
-"""Name of the text of a Chroma entry in `fields`."""
+"""Name in `fields` for the text of a Chroma entry."""
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 
 
 class SchemalessStore(TableStore):
-    """A collection whose documents may have any fields; a sample shows which there are."""
+    """A collection whose documents may have any fields; a sample determines the available fields."""
 
     column_word = "fields"
     known_fields: list[str]
 
     def _learn_fields(self, collection: str, columns: TableColumns, rows: Sequence[Row], total: int) -> None:
-        """Check the named fields against a sample of the documents, and choose those that are not named."""
+        """Check the fields that the caller named against a sample of documents, and choose the others."""
         known: dict[str, None] = {}
         strings: dict[str, None] = {}
         self._lists: set[str] = set()
@@ -68,11 +68,11 @@ class SchemalessStore(TableStore):
             columns.choose_fields(collection, list(strings))
             columns.vector = vector
         elif columns.fields is None:
-            raise InputError(f"{collection!r} is empty, so its fields are unknown; name them with fields=.")
+            raise InputError(f"{collection!r} is empty, so its fields are unknown; list them in fields=.")
         columns.id = columns.id or (POINT_ID,)
 
     def _engine_key(self, key: str) -> str | None:
-        """Return the path of a field for the engine's filter; None if the engine cannot test it."""
+        """Return the path of a field for the engine's filter, or None if the engine cannot test it."""
         path = f"metadata.{key}" if key in self._nested else key
         return path if _PLAIN_KEY.fullmatch(path) and key in self.known_fields else None
 
@@ -89,10 +89,10 @@ class QdrantCollectionOptions(QdrantClientOptions, ColumnOptions):
 
 
 class QdrantCollection(QdrantBackend, SchemalessStore):
-    """A Qdrant collection that another program made, with any names in its payload.
+    """A Qdrant collection created by another program, with any payload fields.
 
-    Vector search uses the collection's own distance. Keyword search reads the payloads and computes BM25, up
-    to `scan_limit` points.
+    Vector search uses the distance of the collection. Keyword search reads up to `scan_limit` payloads and
+    computes BM25.
     """
 
     Options = QdrantCollectionOptions
@@ -118,7 +118,7 @@ class QdrantCollection(QdrantBackend, SchemalessStore):
         self.collection, self.exact = collection, exact
         with self._explained():
             if not self._client.collection_exists(collection):
-                known = sorted(each.name for each in self._client.get_collections().collections)
+                known = sorted(item.name for item in self._client.get_collections().collections)
                 raise missing_column("Qdrant", collection, known, "collection=", "collections")
             info = self._client.get_collection(collection)
             points, _ = self._client.scroll(collection, limit=_SAMPLE, with_payload=True, with_vectors=False)
@@ -167,7 +167,7 @@ class QdrantCollection(QdrantBackend, SchemalessStore):
         return self._models.Filter(must=must) if must else None
 
     def _make_condition(self, test: Test) -> object:
-        """Return a condition that every passing point meets; None if there is none."""
+        """Return a condition that all passing points meet, or None if Qdrant cannot express one."""
         models = self._models
         if isinstance(test, AnyOf):
             parts = [self._make_filter(part) for part in test.filters]
@@ -188,7 +188,7 @@ class QdrantCollection(QdrantBackend, SchemalessStore):
             if isinstance(value, (str, bool)):
                 match = models.MatchValue(value=value)
                 alternatives.append(models.FieldCondition(key=key, match=match))
-            else:  # a range finds 5 and 5.0
+            else:  # a range matches both 5 and 5.0
                 alternatives.append(models.FieldCondition(key=key, range=models.Range(gte=value, lte=value)))
         return models.Filter(should=alternatives) if alternatives else None
 
@@ -210,17 +210,17 @@ class ChromaCollectionOptions(ColumnOptions):
     collection: str = option("The collection.")
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield an error unless there is exactly one location."""
+        """Yield an error unless exactly one location is set."""
         if (self.path is None) == (self.host is None):
             yield "path" if self.path else "", "needs either 'path' or 'host'."
 
 
 class ChromaCollection(SchemalessStore):
-    """A Chroma collection: the object, or its name with `path` or `host`.
+    """A Chroma collection, passed as an object, or by name together with `path` or `host`.
 
-    `fields` may name `document`, the default, and keys of the metadata. Without an embedder, vector search
-    uses the collection's embedding function. Keyword search (`mode="text"`) reads the documents and computes
-    BM25, up to `scan_limit` of them.
+    `fields` may contain `document`, which is the default, and metadata keys. Without an embedder, vector search
+    uses the collection's embedding function. Keyword search (`mode="text"`) reads up to `scan_limit` documents
+    and computes BM25.
     """
 
     Options = ChromaCollectionOptions
@@ -250,7 +250,7 @@ class ChromaCollection(SchemalessStore):
         self.name = name or f"chroma.{collection.name}"
         self._is_async = inspect.iscoroutinefunction(collection.query)
         if columns.get("vector"):
-            raise InputError("A Chroma collection has one vector per document; leave vector out.")
+            raise InputError("A Chroma collection has one vector per document; omit vector.")
         rows, total = list[Row](), 1
         if not self._is_async:
             with self._explained():
@@ -263,7 +263,7 @@ class ChromaCollection(SchemalessStore):
 
     def _open(self, collection: str, path: str | Path | None, host: str | None, port: int) -> Any:
         if (path is None) == (host is None):
-            raise InputError("Say where Chroma is: pass the collection itself, path= or host=.")
+            raise InputError("The location of Chroma is unclear: pass the collection itself, path= or host=.")
         if path is not None and not (Path(path) / "chroma.sqlite3").is_file():
             raise StoreError(f"{path} is not the folder of a Chroma database.", store=self.name)
         chromadb = require("chromadb", extra="chroma")
@@ -274,7 +274,7 @@ class ChromaCollection(SchemalessStore):
                 if path is not None
                 else chromadb.HttpClient(host, port, settings=settings)
             )
-            known = [each if isinstance(each, str) else each.name for each in client.list_collections()]
+            known = [item if isinstance(item, str) else item.name for item in client.list_collections()]
             if collection not in known:
                 raise missing_column("Chroma", collection, known, "collection=", "collections")
             return client.get_collection(collection)
@@ -288,9 +288,9 @@ class ChromaCollection(SchemalessStore):
     async def _query(self, tests: Sequence[Test], limit: int, **query: JsonValue) -> list[Row]:
         include = ["documents", "metadatas", "distances"]
         query.update(n_results=limit, include=include, where=self._make_filter(tests))
-        answer = await self._call(self._source.query, **query)
-        first = {name: answer[name][0] for name in ("ids", "documents", "metadatas") if answer.get(name)}
-        scores = [table_store.distance_score(float(d), self._space()) for d in answer["distances"][0]]
+        response = await self._call(self._source.query, **query)
+        first = {name: response[name][0] for name in ("ids", "documents", "metadatas") if response.get(name)}
+        scores = [table_store.distance_score(float(d), self._space()) for d in response["distances"][0]]
         return [Row(row.values, score) for row, score in zip(_chroma_rows(first), scores, strict=True)]
 
     def _space(self) -> str:
@@ -301,8 +301,8 @@ class ChromaCollection(SchemalessStore):
 
     async def _scan(self, tests: Sequence[Test], words: Sequence[str], limit: int) -> tuple[list[Row], int]:
         where = self._make_filter(tests)
-        answer = await self._call(self._source.get, limit=limit, include=["documents", "metadatas"], where=where)
-        rows = _chroma_rows(answer)
+        response = await self._call(self._source.get, limit=limit, include=["documents", "metadatas"], where=where)
+        rows = _chroma_rows(response)
         total = len(rows)
         if len(rows) == limit:
             total = len((await self._call(self._source.get, include=[], where=where))["ids"])
@@ -313,7 +313,7 @@ class ChromaCollection(SchemalessStore):
         return _combine("$and", parts)
 
     def _make_condition(self, test: Test) -> JsonObject | None:
-        """Return a condition that every passing document meets; None if there is none."""
+        """Return a condition that all passing documents meet, or None if Chroma cannot express one."""
         if isinstance(test, AnyOf):
             parts = [self._make_filter(part) for part in test.filters]
             return None if None in parts else _combine("$or", [part for part in parts if part is not None])
@@ -328,7 +328,7 @@ class ChromaCollection(SchemalessStore):
         for value in values:
             spellings: list[JsonValue] = [value]
             if isinstance(value, (int, float)) and not isinstance(value, bool):
-                # Chroma compares integers with integers and floats with floats.
+                # Chroma compares integers only with integers, and floats only with floats.
                 rounded = math.floor(value) if name in ("$eq", "$gt", "$gte") else math.ceil(value)
                 spellings = [float(value)] if name == "$eq" and value != rounded else [rounded, float(value)]
             alternatives += [{key: {name: spelling}} for spelling in spellings]
@@ -337,7 +337,7 @@ class ChromaCollection(SchemalessStore):
     def _explain(self, exc: Exception) -> StoreError:
         kind = type(exc).__name__
         unknown = "dimension" in str(exc) or getattr(self, "embedder", None) is None
-        hint = " Pass embedder= of the model that filled it, or mode='text'." if unknown else ""
+        hint = " Pass the embedder that it was built with as embedder=, or mode='text'." if unknown else ""
         return StoreError(f"Chroma collection {self.name!r} failed: {kind}.{hint}", store=self.name)
 
 
@@ -347,10 +347,10 @@ def _combine(operator: str, parts: Sequence[JsonObject]) -> JsonObject | None:
     return parts[0] if len(parts) == 1 else {operator: list(parts)}
 
 
-def _chroma_rows(answer: JsonMapping) -> list[Row]:
-    documents = answer.get("documents") or [None] * len(answer["ids"])
-    metadatas = answer.get("metadatas") or [None] * len(answer["ids"])
+def _chroma_rows(response: JsonMapping) -> list[Row]:
+    documents = response.get("documents") or [None] * len(response["ids"])
+    metadatas = response.get("metadatas") or [None] * len(response["ids"])
     return [
         Row({**(metadata or {}), DOCUMENT: document, POINT_ID: id})
-        for id, document, metadata in zip(answer["ids"], documents, metadatas, strict=True)
+        for id, document, metadata in zip(response["ids"], documents, metadatas, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""PostgresTable: an existing PostgreSQL table. SQLStatement: your own SELECT on any database of SQLAlchemy."""
+"""PostgresTable: an existing PostgreSQL table. SQLStatement: a custom SELECT on any SQLAlchemy database."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class PostgresTableOptions(PostgresConnectionOptions, ColumnOptions):
         "Column of type tsvector. Without one, the text is analyzed during the search.", default=None
     )
     text_search: str | None = option(
-        "Text search configuration, such as `english`. Default: that of the tsvector column if it is "
-        "generated, else that of the database.",
+        "Text search configuration, such as `english`. Default: the one of the tsvector column if it is a "
+        "generated column, else the one of the database.",
         default=None,
     )
     distance: Distance = option("Distance of the vector column.", default="cosine")
@@ -50,16 +50,16 @@ class PostgresTableOptions(PostgresConnectionOptions, ColumnOptions):
 
 
 def quote_for_psycopg(name: str) -> str:
-    """Return a quoted name; psycopg reads % as the start of a placeholder."""
+    """Return a quoted name with % escaped, because psycopg treats % as the start of a placeholder."""
     return quote_name(name).replace("%", "%%")
 
 
 class PostgresTable(PostgresBackend, table_store.SQLTable):
-    """A table or view of PostgreSQL. All transactions are read-only.
+    """A PostgreSQL table or view. All transactions are read-only.
 
-    Keyword search finds rows with any word of the query and ranks them with ts_rank. `fields` with weights
-    become the labels A to D if there is no tsvector column. Vector search uses the distance operator of
-    pgvector and the column's index if there is one; `exact=True` compares every row.
+    Keyword search finds rows with any word of the query and ranks them with ts_rank. Without a tsvector column,
+    the weights of `fields` become the labels A to D. Vector search uses the distance operator of pgvector, and
+    the index of the column if it has one; `exact=True` compares every row.
     """
 
     Options = PostgresTableOptions
@@ -86,11 +86,11 @@ class PostgresTable(PostgresBackend, table_store.SQLTable):
         self._path = table.split(".")
         self.table, self.tsvector = table, tsvector
         with self._explained(), self._psycopg.connect(**self._arguments) as connection:
-            found, primary_key = self._read_columns(connection)
-            self._configuration = self._find_configuration(connection, text_search, found)
+            column_types, primary_key = self._read_columns(connection)
+            self._configuration = self._find_configuration(connection, text_search, column_types)
             self._vector_indexes = self._list_vector_indexes(connection)
         chosen = TableColumns(store=name, **columns)
-        super().__init__(name, table, chosen, columns, found, primary_key=primary_key)
+        super().__init__(name, table, chosen, columns, column_types, primary_key=primary_key)
 
     def _regclass(self) -> str:
         return ".".join(map(quote_name, self._path))
@@ -107,14 +107,14 @@ class PostgresTable(PostgresBackend, table_store.SQLTable):
             [self._regclass()],
         ).fetchall()
         if not rows:
-            listed = connection.execute(
+            tables = connection.execute(
                 "SELECT CASE WHEN schemaname = 'public' THEN name ELSE schemaname || '.' || name END FROM ("
                 "SELECT schemaname, tablename AS name FROM pg_catalog.pg_tables UNION "
                 "SELECT schemaname, viewname FROM pg_catalog.pg_views UNION "
                 "SELECT schemaname, matviewname FROM pg_catalog.pg_matviews) AS t "
                 "WHERE schemaname NOT IN ('pg_catalog', 'information_schema') ORDER BY 1"
             ).fetchall()
-            names = [row[0] for row in listed]
+            names = [row[0] for row in tables]
             raise table_store.missing_column("the database", self.table, names, "table=", "tables")
         keys = connection.execute(
             "SELECT a.attname FROM pg_catalog.pg_index i JOIN pg_catalog.pg_attribute a "
@@ -125,14 +125,16 @@ class PostgresTable(PostgresBackend, table_store.SQLTable):
         ).fetchall()
         return {row[0]: _make_column(*row) for row in rows}, [row[0] for row in keys]
 
-    def _find_configuration(self, connection: Connection, named: str | None, found: dict[str, Column]) -> str:
-        """Return the text search configuration; raises InputError for an unknown one or a wrong column."""
-        known = [name for name, column in found.items() if column.kind == "tsvector"]
+    def _find_configuration(
+        self, connection: Connection, requested: str | None, column_types: dict[str, Column]
+    ) -> str:
+        """Return the text search configuration; raise InputError if it or the tsvector column does not exist."""
+        known = [name for name, column in column_types.items() if column.kind == "tsvector"]
         if self.tsvector is not None and self.tsvector not in known:
             raise table_store.missing_column(self.table, self.tsvector, known, "tsvector=", "tsvector columns")
         if self.tsvector is None and len(known) == 1:
             self.tsvector = known[0]
-        if named is None and self.tsvector is not None:
+        if requested is None and self.tsvector is not None:
             row = connection.execute(
                 "SELECT pg_get_expr(d.adbin, d.adrelid) FROM pg_catalog.pg_attrdef d "
                 "JOIN pg_catalog.pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum "
@@ -140,17 +142,17 @@ class PostgresTable(PostgresBackend, table_store.SQLTable):
                 [self._regclass(), self.tsvector],
             ).fetchone()
             generated = _CONFIGURATION.search(row[0]) if row and row[0] else None
-            named = generated[1] if generated else None
-        if named is None:
+            requested = generated[1] if generated else None
+        if requested is None:
             row = connection.execute("SELECT get_current_ts_config()::text").fetchone()
             return str(row[0]) if row else "simple"
         names = [row[0] for row in connection.execute("SELECT cfgname FROM pg_catalog.pg_ts_config").fetchall()]
-        if named.rpartition(".")[2] not in names:
-            raise table_store.missing_column("the server", named, sorted(names), "text_search=", "configurations")
-        return named
+        if requested.rpartition(".")[2] not in names:
+            raise table_store.missing_column("the server", requested, sorted(names), "text_search=", "configurations")
+        return requested
 
     def _list_vector_indexes(self, connection: Connection) -> set[str]:
-        """Return the columns with an HNSW or IVFFlat index of this distance; others cannot be used."""
+        """Return the columns with an HNSW or IVFFlat index for this distance; other indexes cannot be used."""
         rows = connection.execute(
             "SELECT a.attname FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid "
             "JOIN pg_catalog.pg_am m ON m.oid = c.relam "
@@ -163,7 +165,7 @@ class PostgresTable(PostgresBackend, table_store.SQLTable):
         return {row[0] for row in rows}
 
     def _select_sql(self, names: Sequence[str]) -> str:
-        # As text, char(n) has no padding.
+        # Casting char(n) to text removes its padding.
         expressions = [self.column_types[name].expression for name in names]
         return ", ".join(
             expression if expression.endswith("::text") else self.dialect.quote(name)
@@ -204,7 +206,7 @@ class PostgresTable(PostgresBackend, table_store.SQLTable):
         for name, label in self._labels().items():
             text = f"{quote_for_psycopg(name)}::text"
             values.append(self._configuration)
-            if name not in self.column_types:  # a path inside a column of JSON
+            if name not in self.column_types:  # a path inside a JSON column
                 column, *path = name.split(".")
                 text = f"to_jsonb({quote_for_psycopg(column)}) #>> %s"
                 values.append(path)
@@ -212,12 +214,12 @@ class PostgresTable(PostgresBackend, table_store.SQLTable):
         return "(" + " || ".join(parts) + ")", values
 
     def _labels(self) -> dict[str, str]:
-        """Return field -> label: the heaviest weight is A, and D is for all from the fourth on."""
+        """Return field -> label: A for the highest weight, and D for the fourth and all lower weights."""
         levels = sorted(set(self.columns.weights.values()), reverse=True)
         return {name: _LABELS[min(levels.index(weight), 3)] for name, weight in self.columns.weights.items()}
 
     def _label_weights(self) -> list[float]:
-        """Return the weights of the labels D, C, B and A; those of PostgreSQL for a tsvector column."""
+        """Return the weights of the labels D, C, B and A; a tsvector column has PostgreSQL's defaults."""
         if self.tsvector is not None:
             return [0.1, 0.2, 0.4, 1.0]
         labels, weights = self._labels(), self.columns.weights
@@ -231,7 +233,7 @@ class PostgresTable(PostgresBackend, table_store.SQLTable):
         column = quote_for_psycopg(self.columns.vector or "")
         operator = _OPERATORS[self.distance]
         kind = self.column_types[self.columns.vector or ""].expression.rpartition("::")[2]  # vector or halfvec
-        # An index scan has no second sort key; ties are broken by id only if every row is compared.
+        # An index scan has no second sort key, so ties are broken by id only in an exact search.
         ties = f", {self._order_sql()}" if exact else ""
         statement = (
             f"SELECT {self._select_sql(names)}, {column} {operator} %s::{kind} AS resift_distance "  # noqa: S608
@@ -266,10 +268,10 @@ _READS = re.compile(r"\A\s*(?:SELECT|WITH|VALUES|FROM|TABLE)\b", re.IGNORECASE)
 
 @dataclass(frozen=True, kw_only=True)
 class SQLStatementOptions(ColumnOptions):
-    """Options of a statement on a database in a pipeline file."""
+    """Options of an SQL statement in a pipeline file."""
 
     url: str = option(
-        "Address of the database as SQLAlchemy writes it; keep the password out of the file.",
+        "SQLAlchemy URL of the database; keep the password out of the file.",
         kind="address",
         variables=(*VARIABLES, "MYSQL_PASSWORD"),
     )
@@ -278,7 +280,7 @@ class SQLStatementOptions(ColumnOptions):
     score: str | None = option("Column with the score, if there is one.", default="score")
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield an error for a statement that cannot work."""
+        """Yield an error for an invalid statement."""
         try:
             check_statement(self.statement)
         except InputError as exc:
@@ -286,10 +288,10 @@ class SQLStatementOptions(ColumnOptions):
 
 
 class SQLStatement(table_store.TableStore):
-    """The rows of a SELECT, in its order, on an SQLAlchemy engine or a URL.
+    """The rows of a SELECT, in the order of the statement, from an SQLAlchemy engine or URL.
 
-    `:query`, `:k` and `:vector` are bound as parameters, and so are `parameters`. The transaction is
-    read-only where the database has that mode, and is always rolled back. A filter is tested on the rows.
+    `:query`, `:k`, `:vector` and `parameters` are bound as parameters. The transaction is read-only if the
+    database supports that, and is always rolled back. Filters are applied to the returned rows.
     """
 
     Options = SQLStatementOptions
@@ -312,12 +314,12 @@ class SQLStatement(table_store.TableStore):
         self.name, self._score = name, score
         engine = url if engine is None else engine
         if engine is None:
-            raise InputError("Say where the database is: pass an SQLAlchemy engine or its URL.")
+            raise InputError("The database is missing: pass an SQLAlchemy engine or a URL.")
         check_statement(statement)
         self._owns = isinstance(engine, str)
         try:
             if isinstance(engine, str):
-                # SQLite opens in microseconds, and a pooled connection would stay open if nobody closes the store.
+                # SQLite opens in microseconds, and a pooled connection would stay open if the store is not closed.
                 is_sqlite = alchemy.make_url(engine).get_backend_name() == "sqlite"
                 engine = alchemy.create_engine(engine, poolclass=alchemy.pool.NullPool if is_sqlite else None)
             self._engine = engine
@@ -338,13 +340,13 @@ class SQLStatement(table_store.TableStore):
             raise InputError(f"parameters= has {unused[0]!r}, which the statement does not use.")
         self._uses = used & set(_OWN)
         if not self._uses & {"query", "vector"}:
-            raise InputError("The statement uses neither :query nor :vector, so every query gets the same answer.")
+            raise InputError("The statement uses neither :query nor :vector, so every query returns the same rows.")
         chosen = TableColumns(store=name, **columns)
         if "vector" in self._uses and columns.get("embedder") is None:
-            raise InputError("The statement uses :vector; pass embedder= of the model that filled the column.")
+            raise InputError("The statement uses :vector; pass the embedder of the vector column as embedder=.")
         super().__init__(name, chosen, {**columns, "mode": "text"}, has_vectors=False)
         self.kind = "search"
-        if "vector" not in self._uses:  # the length of vectors is known with the first query
+        if "vector" not in self._uses:  # the length of vectors is known only after the first query
             with self._explained():
                 self._settle_columns(self._execute({"query": "resift", "k": 1})[0])
 
@@ -389,14 +391,14 @@ class SQLStatement(table_store.TableStore):
         names, rows = await self._work(lambda: self._execute(values))
         if not self.filter_columns:
             self._settle_columns(names)
-        found = [dict(zip(names, row, strict=True)) for row in rows[:limit]]
-        scores = [_number(row.pop(self._score or "", None)) for row in found]
-        return [Row(row, score) for row, score in zip(found, scores, strict=True)]
+        records = [dict(zip(names, row, strict=True)) for row in rows[:limit]]
+        scores = [_to_number(record.pop(self._score or "", None)) for record in records]
+        return [Row(record, score) for record, score in zip(records, scores, strict=True)]
 
     def _explain(self, exc: Exception) -> StoreError:
         kind = type(getattr(exc, "orig", None) or exc).__name__
         return StoreError(
-            f"The statement of {self.name!r} failed: {kind}. Try it in the database's own shell.",
+            f"The statement of {self.name!r} failed: {kind}. Try it in the shell of the database.",
             store=self.name,
             transient="Operational" in kind or "Interface" in kind,
         )
@@ -407,15 +409,15 @@ class SQLStatement(table_store.TableStore):
 
 
 def check_statement(statement: str) -> None:
-    """Raise InputError unless this is one statement that reads."""
+    """Raise InputError unless this is a single read-only statement."""
     plain = _COMMENT.sub(" ", statement).strip().rstrip(";").strip()
     if not _READS.match(plain):
         raise InputError("The statement must be one SELECT, or WITH … SELECT.")
     if ";" in re.sub(r"'(?:[^']|'')*'", "", plain):
-        raise InputError("There is more than one statement; write one SELECT.")
+        raise InputError("The text has more than one statement; write one SELECT.")
 
 
-def _number(value: JsonValue) -> float | None:
+def _to_number(value: JsonValue) -> float | None:
     try:
         return None if value is None else float(value)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""ElasticsearchQuery: an index of Elasticsearch or OpenSearch, searched with your own query body."""
+"""ElasticsearchQuery: an Elasticsearch or OpenSearch index, searched with a custom query body."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Body = JsonMapping | Callable[..., JsonMapping]
 
 PLACEHOLDERS = ("$query", "$k", "$vector", "$filter")
 _INTEGERS = frozenset({"byte", "short", "integer", "long"})
-_NUMBERS = _INTEGERS | {"double"}  # a float is stored with less precision than JSON has
+_NUMBERS = _INTEGERS | {"double"}  # not float, which has less precision than the numbers of JSON
 _STRINGS = frozenset({"keyword", "constant_keyword"})
 _MAX_KEYWORD, _MAX_INTEGER = 256, 2**53
 _ROW_ID = "_id"
@@ -33,13 +33,13 @@ _MAX_WINDOW = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class ElasticsearchQueryOptions(ApiKeyOptions, ColumnOptions):
-    """Options of an index of Elasticsearch or OpenSearch in a pipeline file."""
+    """Options of an Elasticsearch or OpenSearch index in a pipeline file."""
 
     url: str = option("Address of the server.", kind="address", variables=("ELASTICSEARCH_URL", "OPENSEARCH_URL"))
     index: str = option("The index, an alias, or a pattern such as docs-*.")
     body: JsonMapping | None = option(
-        "The body of `_search`. A value `$query`, `$k`, `$vector` or `$filter` is replaced by the query, the "
-        "number of hits, the query's vector, or the list of filter clauses.",
+        "Body of the `_search` request. The values `$query`, `$k`, `$vector` and `$filter` are replaced by the "
+        "query, the number of hits, the query vector, and the list of filter clauses.",
         default=None,
     )
     api_key_env: str | None = option(
@@ -50,7 +50,7 @@ class ElasticsearchQueryOptions(ApiKeyOptions, ColumnOptions):
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield an error for a body that cannot work."""
+        """Yield an error for an invalid body."""
         if self.body is not None:
             try:
                 check_body(self.body)
@@ -59,11 +59,11 @@ class ElasticsearchQueryOptions(ApiKeyOptions, ColumnOptions):
 
 
 class ElasticsearchQuery(TableStore):
-    """An index behind `url`, or behind an official client, sync or async.
+    """An index on the server at `url`, or accessed with an official client, sync or async.
 
-    `body` is your search: a dict in which `$query`, `$k`, `$vector` and `$filter` are replaced as complete
-    values, or a function that returns the dict. Without one, `fields` are searched by `multi_match`, and
-    `vector` by kNN. A filter goes to `$filter`, or around the `query` of the body, and is tested again here.
+    `body` is the search request: a dict whose values `$query`, `$k`, `$vector` and `$filter` are replaced, or a
+    function that returns the dict. Without a body, `fields` are searched by `multi_match`, and `vector` by kNN.
+    A filter replaces `$filter`, or else wraps the `query` of the body. Resift tests it again on the hits.
     """
 
     Options = ElasticsearchQueryOptions
@@ -91,7 +91,7 @@ class ElasticsearchQuery(TableStore):
         self.name, self.index, self.table, self.body = name, index, index, body
         self._timeout_s = check_number(timeout_s, "timeout_s", gt=0)
         self._client = client if client is not None else _HttpClient(str(url), api_key, self._timeout_s)
-        # The official clients wrap their methods. Only the wrapped function tells whether it must be awaited.
+        # The official clients wrap their methods. Only the wrapped function shows whether it must be awaited.
         self._is_async = inspect.iscoroutinefunction(inspect.unwrap(self._client.search))
         self.field_types: dict[str, str] = {}
         self._dimensions: dict[str, int] = {}
@@ -104,14 +104,14 @@ class ElasticsearchQuery(TableStore):
             texts = [name for name, kind in self.field_types.items() if kind in ("text", "match_only_text")]
             chosen.choose_fields(index, texts)
         elif chosen.fields is None:
-            raise InputError(f"The fields of {index!r} cannot be read from here; name the text with fields=.")
+            raise InputError(f"This client cannot list the fields of {index!r}; list the text fields in fields=.")
         self._uses_vector = body is not None and not callable(body) and "$vector" in set(_strings(body))
         if callable(body):
             self._uses_vector = len(inspect.signature(body).parameters) > 2
         arguments = columns
         if body is not None:
             if self._uses_vector and columns.get("embedder") is None:
-                raise InputError("The body uses $vector; pass embedder= of the model that filled the field.")
+                raise InputError("The body uses $vector; pass the embedder of the vector field as embedder=.")
             arguments = {**columns, "mode": "text"}
             self.kind = "search"
         elif chosen.vector is None and columns.get("embedder") is not None and len(self._dimensions) == 1:
@@ -120,31 +120,31 @@ class ElasticsearchQuery(TableStore):
         super().__init__(name, chosen, arguments, has_vectors=chosen.vector is not None)
 
     def _read_mapping(self) -> None:
-        """Read names and types of the fields; not possible in advance with an async client."""
+        """Read the names and types of the fields, which is not possible in advance with an async client."""
         indices = getattr(self._client, "indices", None)
         get_mapping = getattr(indices, "get_mapping", None) or getattr(self._client, "get_mapping", None)
         if get_mapping is None or self._is_async:
             return
         with self._explained():
-            answer = get_mapping(index=self.index)
-            answer = getattr(answer, "body", answer)
-            for each in answer.values():
-                self._add_fields(each["mappings"].get("properties") or {}, "")
-        if not answer:
+            response = get_mapping(index=self.index)
+            response = getattr(response, "body", response)
+            for index in response.values():
+                self._add_fields(index["mappings"].get("properties") or {}, "")
+        if not response:
             raise InputError(f"No index matches {self.index!r}; correct index=.")
 
     def _add_fields(self, properties: JsonMapping, prefix: str) -> None:
-        for name, about in properties.items():
-            if "properties" in about:
-                self._add_fields(about["properties"], f"{prefix}{name}.")
+        for name, field in properties.items():
+            if "properties" in field:
+                self._add_fields(field["properties"], f"{prefix}{name}.")
                 continue
-            kind = about.get("type", "object")
+            kind = field.get("type", "object")
             self.field_types[prefix + name] = kind
             if kind in ("dense_vector", "knn_vector"):
-                self._dimensions[prefix + name] = int(about.get("dims") or about.get("dimension") or 0)
-            for inner, about_inner in (about.get("fields") or {}).items():
-                if about_inner.get("type") == "keyword" and kind == "text":
-                    self.field_types.setdefault(f"{prefix}{name}.{inner}", "keyword")
+                self._dimensions[prefix + name] = int(field.get("dims") or field.get("dimension") or 0)
+            for subname, subfield in (field.get("fields") or {}).items():
+                if subfield.get("type") == "keyword" and kind == "text":
+                    self.field_types.setdefault(f"{prefix}{name}.{subname}", "keyword")
 
     async def _fetch_text(self, query: str, tests: Sequence[Test], limit: int) -> list[Row]:
         clauses = self._filter_clauses(tests)
@@ -163,16 +163,16 @@ class ElasticsearchQuery(TableStore):
             arguments = (query, limit, vector) if self._uses_vector else (query, limit)
             body = self.body(*arguments)
             if not isinstance(body, Mapping):
-                raise InputError(f"The function of body= returned a {type(body).__name__}; return a dict.")
+                raise InputError(f"The function in body= returned a {type(body).__name__}; return a dict.")
             body = dict(body)
-            places = False
+            has_filter = False
         else:
             values = {"$query": query, "$k": limit, "$vector": vector, "$filter": clauses}
-            places = "$filter" in set(_strings(self.body))
+            has_filter = "$filter" in set(_strings(self.body))
             body = dict(_fill(self.body, values))
         body.setdefault("size", limit)
-        # Around a kNN or retriever clause there is no place for a filter; it is tested here alone.
-        if clauses and not places and "query" in body and not body.keys() & {"knn", "retriever", "rank"}:
+        # A kNN or retriever clause cannot be wrapped in a filter; then only Resift tests the hits.
+        if clauses and not has_filter and "query" in body and not body.keys() & {"knn", "retriever", "rank"}:
             body["query"] = {"bool": {"must": [body["query"]], "filter": clauses}}
         return body
 
@@ -180,10 +180,10 @@ class ElasticsearchQuery(TableStore):
         field, clauses = self.columns.vector or "", self._filter_clauses(tests)
         values = [float(value) for value in vector]
         if self.field_types.get(field) == "knn_vector":
-            about: JsonObject = {"vector": values, "k": limit}
+            clause: JsonObject = {"vector": values, "k": limit}
             if clauses:
-                about["filter"] = {"bool": {"filter": clauses}}
-            return await self._search({"size": limit, "query": {"knn": {field: about}}})
+                clause["filter"] = {"bool": {"filter": clauses}}
+            return await self._search({"size": limit, "query": {"knn": {field: clause}}})
         candidates = min(_MAX_WINDOW, max(100, 2 * limit))
         knn = {"field": field, "query_vector": values, "k": limit, "num_candidates": candidates, "filter": clauses}
         return await self._search({"size": limit, "knn": knn})
@@ -193,21 +193,21 @@ class ElasticsearchQuery(TableStore):
         if hidden and "_source" not in body:
             body["_source"] = {"excludes": sorted(set(hidden))}
         body.setdefault("timeout", f"{int(self._timeout_s * 1000)}ms")
-        answer = await self._call(self._client.search, index=self.index, body=body)
-        return self._read_answer(getattr(answer, "body", answer))
+        response = await self._call(self._client.search, index=self.index, body=body)
+        return self._read_response(getattr(response, "body", response))
 
-    def _read_answer(self, answer: JsonValue) -> list[Row]:
-        shards = answer.get("_shards") if isinstance(answer, Mapping) else None
-        # A partial answer looks like a complete one, so it is an error.
+    def _read_response(self, response: JsonValue) -> list[Row]:
+        shards = response.get("_shards") if isinstance(response, Mapping) else None
+        # A partial response looks like a complete one, so it is an error.
         if isinstance(shards, Mapping) and shards.get("failed"):
             total = shards.get("total", "?")
             raise StoreError(f"{shards['failed']} of {total} shards of {self.index!r} failed.", store=self.name)
-        if isinstance(answer, Mapping) and answer.get("timed_out"):
+        if isinstance(response, Mapping) and response.get("timed_out"):
             raise StoreError(
-                f"{self.index!r} ran out of time and returned part of its hits.", store=self.name, transient=True
+                f"{self.index!r} ran out of time and returned only some of its hits.", store=self.name, transient=True
             )
         try:
-            hits = list(answer["hits"]["hits"])
+            hits = list(response["hits"]["hits"])
             return [_read_hit(hit) for hit in hits]
         except (KeyError, TypeError, AttributeError, ValueError) as exc:
             raise StoreError(f"{self.index!r} returned no list of hits.", store=self.name) from exc
@@ -216,7 +216,7 @@ class ElasticsearchQuery(TableStore):
         return [clause for test in tests if (clause := self._filter_clause(test)) is not None]
 
     def _filter_clause(self, test: Test) -> JsonObject | None:
-        """Return a clause that every passing document meets; None if there is none."""
+        """Return a clause that all passing documents meet, or None if the engine cannot express one."""
         if isinstance(test, AnyOf):
             parts = [self._filter_clauses(part) for part in test.filters]
             should = [{"bool": {"filter": part}} for part in parts]
@@ -243,7 +243,7 @@ class ElasticsearchQuery(TableStore):
     def _explain(self, exc: Exception) -> StoreError:
         code = getattr(exc, "status_code", None) or getattr(getattr(exc, "meta", None), "status", None)
         code = code or getattr(getattr(exc, "response", None), "status_code", None)
-        hint = {400: " The server refused the body.", 401: " The API key is missing or wrong.",
+        hint = {400: " The server rejected the body.", 401: " The API key is missing or wrong.",
                 403: " The API key may not read the index.", 404: " There is no such index.",
                 429: " The server is busy."}.get(code or 0, "")  # fmt: skip
         return StoreError(
@@ -258,7 +258,7 @@ class ElasticsearchQuery(TableStore):
 
 
 class _HttpClient:
-    """The two calls that are needed, by HTTP, which both engines understand."""
+    """An HTTP client for the two calls that the store needs; works with both engines."""
 
     def __init__(self, url: str, api_key: str | None, timeout_s: float) -> None:
         httpx = require("httpx", extra="hosted")
@@ -287,11 +287,11 @@ class _HttpClient:
 
 def _read_hit(hit: JsonMapping) -> Row:
     record = dict(flatten_record(hit))
-    own = hit.get("_source") or hit.get("fields") or {}
-    for name in ("id", "score"):  # of the hit, unless the document has such fields
+    source = hit.get("_source") or hit.get("fields") or {}
+    for name in ("id", "score"):  # drop those of the hit; keep those of the document
         record.pop(name, None)
-        if name in own:
-            record[name] = own[name]
+        if name in source:
+            record[name] = source[name]
     score = hit.get("_score")
     return Row({**record, _ROW_ID: hit["_id"]}, None if score is None else float(score))
 
@@ -301,19 +301,19 @@ def _is_number(value: object) -> bool:
 
 
 def check_body(body: object) -> None:
-    """Raise InputError for a template that ignores the query, or has a placeholder inside text."""
+    """Raise InputError for a template that ignores the query or contains a placeholder inside a text."""
     if not isinstance(body, Mapping):
-        raise InputError(f"body is a {type(body).__name__}; pass a dict with $query in it, or a function.")
+        raise InputError(f"body is a {type(body).__name__}; pass a dict that contains $query, or a function.")
     strings = list(_strings(body))
     for text in strings:
         for placeholder in PLACEHOLDERS:
             if placeholder in text and text not in PLACEHOLDERS:
                 raise InputError(
-                    f"{placeholder} is inside the text {text[:60]!r}. It must be the complete value, because "
-                    "the query could otherwise change the meaning of that text."
+                    f"{placeholder} is inside the text {text[:60]!r}. It must be the complete value; "
+                    "otherwise the query could change the meaning of that text."
                 )
     if "$query" not in strings and "$vector" not in strings:
-        raise InputError("The body uses neither $query nor $vector, so every query gets the same answer.")
+        raise InputError("The body uses neither $query nor $vector, so every query returns the same hits.")
 
 
 def _strings(value: object) -> Iterator[str]:
@@ -323,14 +323,14 @@ def _strings(value: object) -> Iterator[str]:
         for key, item in value.items():
             yield from _strings(item)
             if isinstance(key, str) and key in PLACEHOLDERS:
-                raise InputError(f"{key} is a key of the body; it can replace values only.")
+                raise InputError(f"{key} is a key of the body; use it only as a value.")
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from _strings(item)
 
 
 def _fill(value: JsonValue, values: JsonMapping) -> JsonValue:
-    """Return the template with complete values replaced."""
+    """Return the template with its placeholders replaced by values."""
     if isinstance(value, str):
         return values.get(value, value)
     if isinstance(value, Mapping):

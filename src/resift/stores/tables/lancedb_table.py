@@ -1,4 +1,4 @@
-"""LanceDBTable: a LanceDB table that another program made."""
+"""LanceDBTable: a LanceDB table created by another program."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _KIND = re.compile(
     r"\A(?:(?P<text>string|large_string|string_view|dictionary<values=string.*)|(?P<bool>bool)"
     r"|(?P<number>u?int\d+|float|double|halffloat)|(?P<binary>.*binary.*))\Z"
 )
-"""Types of Arrow, by the kind of column."""
-_MARK = "\0"  # stands for a value until it is written into a filter of LanceDB, which binds none
+"""Arrow types for each kind of column."""
+_MARK = "\0"  # placeholder of a value; LanceDB cannot bind values, so literals replace it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,10 +35,10 @@ class LanceDBTableOptions(LanceDBFolderOptions, ColumnOptions):
 
 
 class LanceDBTable(LanceDBBackend, table_store.TypedTable):
-    """A LanceDB table that another program made.
+    """A LanceDB table created by another program.
 
-    Keyword search uses the table's full-text indexes if the fields have them, else BM25 over a scan. LanceDB
-    has no read-only mode, so this store calls nothing that writes.
+    Keyword search uses the full-text indexes of the fields if they have any, else BM25 over a scan. LanceDB
+    has no read-only mode, so this store calls no method that writes.
     """
 
     Options = LanceDBTableOptions
@@ -64,7 +64,7 @@ class LanceDBTable(LanceDBBackend, table_store.TypedTable):
             if table not in tables:
                 raise table_store.missing_column(str(uri), table, tables, "table=", "tables")
             self._table = self._connect().open_table(table)
-            found = {field.name: _lance_column(field) for field in self._table.schema}
+            column_types = {field.name: _lance_column(field) for field in self._table.schema}
             indexes = self._table.list_indices()
         except (OSError, RuntimeError, ValueError) as exc:
             if isinstance(exc, InputError):
@@ -73,13 +73,13 @@ class LanceDBTable(LanceDBBackend, table_store.TypedTable):
         chosen = TableColumns(store=name, **columns)
         indexed = {column for index in indexes if index.index_type == "FTS" for column in index.columns}
         self._indexed_vectors = {column for index in indexes if index.index_type != "FTS" for column in index.columns}
-        chosen.check(table, found)
-        chosen.choose_fields(table, [name for name, column in found.items() if column.kind == "text"])
+        chosen.check(table, column_types)
+        chosen.choose_fields(table, [name for name, column in column_types.items() if column.kind == "text"])
         self._indexed_text = [name for name in chosen.fields or () if name in indexed]
         self.has_text_index = bool(self._indexed_text)
         if not self.has_text_index:
             self.default_mode = "vector"
-        super().__init__(name, table, chosen, columns, found, primary_key=[])
+        super().__init__(name, table, chosen, columns, column_types, primary_key=[])
 
     async def _has_vector_index(self) -> bool:
         return self.columns.vector in self._indexed_vectors
@@ -92,14 +92,14 @@ class LanceDBTable(LanceDBBackend, table_store.TypedTable):
         if len(self._indexed_text) > 1:
             match = queries.MultiMatchQuery(query, self._indexed_text, boosts=boosts)
         search = self._open().search(match, query_type="fts").select([*self._selected, "_score"])
-        rows = self._filtered(search, tests).limit(limit).to_list()
+        rows = self._apply_filter(search, tests).limit(limit).to_list()
         return [Row(row, float(row.pop("_score"))) for row in rows]
 
     @in_thread
     def _fetch_nearest(self, vector: Array, tests: Sequence[Test], limit: int, *, exact: bool) -> list[Row]:
         kind, column = {"inner-product": "dot"}.get(self.distance, self.distance), self.columns.vector or ""
         search = search_vectors(self._open(), vector, column, kind, self._selected, exact=exact)
-        rows = self._filtered(search, tests).limit(limit).to_list()
+        rows = self._apply_filter(search, tests).limit(limit).to_list()
         # Both cosine and dot are 1 − similarity in LanceDB.
         metric = "l2" if kind == "l2" else "cosine"
         return [Row(row, table_store.distance_score(row.pop("_distance"), metric)) for row in rows]
@@ -107,7 +107,7 @@ class LanceDBTable(LanceDBBackend, table_store.TypedTable):
     @in_thread
     def _scan(self, tests: Sequence[Test], words: Sequence[str], limit: int) -> tuple[list[Row], int]:
         table = self._open()
-        rows = self._filtered(table.search().select(self._selected), tests).limit(limit).to_list()
+        rows = self._apply_filter(table.search().select(self._selected), tests).limit(limit).to_list()
         return [Row(row) for row in rows], int(table.count_rows(self._filter_sql(tests)))
 
     def _open(self) -> Any:
@@ -123,7 +123,7 @@ class LanceDBTable(LanceDBBackend, table_store.TypedTable):
         text = "".join(piece + literal for piece, literal in zip(pieces, [*literals, ""], strict=True))
         return text if tests else None
 
-    def _filtered(self, search: Any, tests: Sequence[Test]) -> Any:
+    def _apply_filter(self, search: Any, tests: Sequence[Test]) -> Any:
         where = self._filter_sql(tests)
         return search if where is None else search.where(where, prefilter=True)
 
@@ -135,9 +135,9 @@ def _lance_column(field: Any) -> Column:
         return Column("vector", "", int(vector[1]))
     match = _KIND.match(declared)
     kind: table_store.ColumnKind = "other" if match is None else cast("table_store.ColumnKind", match.lastgroup)
-    if re.search(r"[`.\0]", field.name) and kind != "binary":  # cannot be quoted, so it is filtered here
+    if re.search(r"[`.\0]", field.name) and kind != "binary":  # LanceDB cannot quote such names, so Resift tests them
         kind = "other"
-    if kind == "number" and "int" in declared:  # compared with any number
+    if kind == "number" and "int" in declared:  # so that it can be compared with any number
         return Column(kind, f"CAST(`{field.name}` AS DOUBLE)")
     if kind == "text" and "dictionary" in declared:
         return Column(kind, f"CAST(`{field.name}` AS STRING)")
@@ -145,7 +145,7 @@ def _lance_column(field: Any) -> Column:
 
 
 def _literal(value: Value) -> str:
-    """Return a value as a literal; everything inside quotes is data once quotes are doubled."""
+    """Return a value as an SQL literal; doubling the quotes in a string makes it safe."""
     if isinstance(value, str):
         return "'" + value.replace("'", "''") + "'"
     return str(value).lower() if isinstance(value, bool) else repr(value)
