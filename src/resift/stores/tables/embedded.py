@@ -1,4 +1,4 @@
-"""SQLiteTable and DuckDBTable: a table of a database file, opened read-only."""
+"""SQLiteTable and DuckDBTable: existing tables in database files that are opened read-only."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class SQLiteTableOptions(ColumnOptions):
     path: str = option("The database file.", kind="path", must_exist=True)
     table: str = option("The table or view.")
     fts: str | None = option(
-        "FTS5 table that indexes it. Default: the one whose `content` is this table.", default=None
+        "FTS5 table that indexes this table. Default: the one whose `content` is this table.", default=None
     )
 
 
 class FTSIndex(NamedTuple):
-    """An FTS5 table: its columns, and the column of the searched table that has its rowid."""
+    """An FTS5 table: its name, its columns, and the column of the searched table that corresponds to its rowid."""
 
     name: str
     columns: tuple[str, ...]
@@ -49,10 +49,10 @@ class FTSIndex(NamedTuple):
 
 
 class SQLiteTable(table_store.SQLTable):
-    """A table or view of a SQLite file, by its FTS5 index or by a scan; the file is opened with `mode=ro`.
+    """A table or view in a SQLite file, which is opened with `mode=ro`.
 
-    An FTS5 table whose `content` is the table is found by itself, and `table` may be an FTS5 table. Without
-    one, each search reads the rows and computes BM25, up to `scan_limit` rows.
+    An FTS5 table whose `content` is this table is detected automatically, and `table` may itself be an FTS5
+    table. Without FTS5, each search reads up to `scan_limit` rows and computes BM25.
     """
 
     Options = SQLiteTableOptions
@@ -70,9 +70,9 @@ class SQLiteTable(table_store.SQLTable):
     ) -> None:
         self.path = Path(check_path(path, "path"))
         if not self.path.is_file():
-            raise StoreError(f"{self.path} does not exist; pass the file of a SQLite database.", store=name)
+            raise StoreError(f"{self.path} does not exist; pass the path of a SQLite file.", store=name)
         self._idle: list[sqlite3.Connection] = []
-        weakref.finalize(self, _close_all, self._idle)  # nobody has to close a store
+        weakref.finalize(self, _close_all, self._idle)  # users need not close a store
         self.name = name
         try:
             with self._lend([]) as connection:
@@ -81,32 +81,32 @@ class SQLiteTable(table_store.SQLTable):
                 if table.casefold() not in by_case:
                     raise table_store.missing_column(str(self.path), table, list(tables), "table=", "tables")
                 table = by_case[table.casefold()]
-                found, primary_key = _read_columns(connection, table)
-                self.fts = _find_fts(connection, table, fts, tables, found)
+                column_types, primary_key = _read_columns(connection, table)
+                self.fts = _find_fts(connection, table, fts, tables, column_types)
         except sqlite3.Error as exc:
             raise StoreError(
                 f"{self.path} cannot be read as a SQLite database: {type(exc).__name__}.", store=name
             ) from exc
         chosen = TableColumns(store=name, **columns)
-        if not chosen.id and not primary_key and "id" not in found and tables[table][0] == "table":
+        if not chosen.id and not primary_key and "id" not in column_types and tables[table][0] == "table":
             primary_key = ["rowid"]
-        if "rowid" in (*primary_key, *chosen.id) and "rowid" not in found:
-            found["rowid"] = Column("any", f"{quote_name(table)}.rowid")
+        if "rowid" in (*primary_key, *chosen.id) and "rowid" not in column_types:
+            column_types["rowid"] = Column("any", f"{quote_name(table)}.rowid")
         if columns.get("embedder") is not None or columns.get("vector"):
-            raise InputError("A SQLite table is searched by keywords only; leave embedder and vector out.")
+            raise InputError("A SQLite table is searched by keywords only; omit embedder and vector.")
         self.has_text_index = self.fts is not None
-        self._bools = {name for name, column in found.items() if column.kind == "bool"}
-        super().__init__(name, table, chosen, columns, found, primary_key=primary_key)
+        self._bools = {name for name, column in column_types.items() if column.kind == "bool"}
+        super().__init__(name, table, chosen, columns, column_types, primary_key=primary_key)
         after_fork(self)
 
     def reset_after_fork(self) -> None:
-        """Open new connections in a forked child."""
+        """Start with no connections in a forked child."""
         leak(*self._idle)
         self._idle.clear()
 
     @contextlib.contextmanager
     def _lend(self, running: list[sqlite3.Connection]) -> Iterator[sqlite3.Connection]:
-        """Lend a connection for one statement; meanwhile it is in `running`."""
+        """Lend a connection for one statement; `running` contains it until the statement ends."""
         try:
             connection = self._idle.pop()
         except IndexError:
@@ -200,7 +200,7 @@ def _close_all(connections: list[sqlite3.Connection]) -> None:
 
 
 def _list_tables(connection: sqlite3.Connection) -> dict[str, tuple[str, str]]:
-    """Return name -> (table or view, its SQL), without the internal tables of SQLite and FTS5."""
+    """Return name -> ("table" or "view", its SQL), without the internal tables of SQLite and FTS5."""
     rows = connection.execute(
         "SELECT name, type, coalesce(sql, '') FROM sqlite_master WHERE type IN ('table', 'view') "
         "AND name NOT LIKE 'sqlite!_%' ESCAPE '!' ORDER BY name"
@@ -212,19 +212,19 @@ def _list_tables(connection: sqlite3.Connection) -> dict[str, tuple[str, str]]:
 
 def _read_columns(connection: sqlite3.Connection, table: str) -> tuple[dict[str, Column], list[str]]:
     rows = connection.execute("SELECT name, upper(type), pk, hidden FROM pragma_table_xinfo(?)", [table]).fetchall()
-    found: dict[str, Column] = {}
+    columns: dict[str, Column] = {}
     for name, declared, _, hidden in rows:
-        if hidden == 1:  # of virtual tables: the table itself and its rank
+        if hidden == 1:  # virtual tables have hidden columns: the table itself and its rank
             continue
         kind = "bool" if declared.startswith("BOOL") else "binary" if "BLOB" in declared else "any"
         is_text = not declared or any(part in declared for part in ("CHAR", "CLOB", "TEXT"))
-        found[name] = Column(kind, f"{quote_name(table)}.{quote_name(name)}", may_be_text=is_text)  # type: ignore[arg-type]
+        columns[name] = Column(kind, f"{quote_name(table)}.{quote_name(name)}", may_be_text=is_text)  # type: ignore[arg-type]
     keys = sorted((pk, name) for name, _, pk, _ in rows if pk)
-    return found, [name for _, name in keys]
+    return columns, [name for _, name in keys]
 
 
 def _fts_options(sql: str) -> dict[str, str] | None:
-    """Return the options of a CREATE VIRTUAL TABLE … USING fts5 statement; None for other tables."""
+    """Return the options of a CREATE VIRTUAL TABLE … USING fts5 statement, or None for other tables."""
     match = _FTS5.search(sql)
     if match is None:
         return None
@@ -239,28 +239,26 @@ def _fts_options(sql: str) -> dict[str, str] | None:
 def _find_fts(
     connection: sqlite3.Connection,
     table: str,
-    named: str | None,
+    fts: str | None,
     tables: Mapping[str, tuple[str, str]],
     columns: Mapping[str, Column],
 ) -> FTSIndex | None:
-    """Return the FTS5 index of a table: the named one, the table itself, or one with this content."""
+    """Return the FTS5 index of a table: `fts`, the table itself, or an FTS5 table whose content is the table."""
     indexes = {name: options for name, (_, sql) in tables.items() if (options := _fts_options(sql)) is not None}
-    if named is None:
+    if fts is None:
         own = [name for name, options in indexes.items() if options.get("content", "").casefold() == table.casefold()]
-        named = table if table in indexes else own[0] if own else None
-        if named is None:
+        fts = table if table in indexes else own[0] if own else None
+        if fts is None:
             return None
-    elif named not in indexes:
-        raise table_store.missing_column(table, named, list(indexes), "fts=", "FTS5 tables in the same file")
-    options = indexes[named]
-    if named == table and options.get("content") == "":
+    elif fts not in indexes:
+        raise table_store.missing_column(table, fts, list(indexes), "fts=", "FTS5 tables in the same file")
+    options = indexes[fts]
+    if fts == table and options.get("content") == "":
         raise InputError(
-            f"{table!r} is an FTS5 table without content; name the table with the texts, and fts={table!r}."
+            f"{table!r} is an FTS5 table without content; pass the table with the texts, and fts={table!r}."
         )
     rowid = options.get("content_rowid", "rowid")
-    return FTSIndex(
-        named, tuple(_read_columns(connection, named)[0]), quote_name(rowid) if rowid in columns else "rowid"
-    )
+    return FTSIndex(fts, tuple(_read_columns(connection, fts)[0]), quote_name(rowid) if rowid in columns else "rowid")
 
 
 # DuckDB
@@ -286,10 +284,10 @@ _KINDS: dict[str, table_store.ColumnKind] = {
 
 
 class DuckDBTable(table_store.SQLTable):
-    """A table or view of a DuckDB file, opened read-only, or of a connection that you pass.
+    """A table or view in a DuckDB file, which is opened read-only, or in an existing connection.
 
-    Keyword search reads the rows and computes BM25, up to `scan_limit` rows. A column of type FLOAT[n] is
-    searched by vectors; every vector is compared.
+    Keyword search reads up to `scan_limit` rows and computes BM25. Vector search works on a column of type
+    FLOAT[n] and compares every vector.
     """
 
     Options = DuckDBTableOptions
@@ -314,7 +312,7 @@ class DuckDBTable(table_store.SQLTable):
         if self._owns:
             path = Path(check_path(database, "database"))
             if not path.is_file():
-                raise StoreError(f"{path} does not exist; pass the file of a DuckDB database.", store=name)
+                raise StoreError(f"{path} does not exist; pass the path of a DuckDB file.", store=name)
             try:
                 self._connection = duckdb.connect(str(path), read_only=True)
             except duckdb.ConnectionException as exc:
@@ -333,23 +331,23 @@ class DuckDBTable(table_store.SQLTable):
             raise InputError(f"database is a {type(database).__name__}; pass a path or a DuckDB connection.")
         self._path = table.split(".")
         try:
-            described = self._connection.cursor().execute(f"DESCRIBE {self._table_sql()}").fetchall()
+            schema = self._connection.cursor().execute(f"DESCRIBE {self._table_sql()}").fetchall()
         except duckdb.CatalogException as exc:
-            listed = self._connection.cursor().execute("SELECT table_name FROM information_schema.tables").fetchall()
+            tables = self._connection.cursor().execute("SELECT table_name FROM information_schema.tables").fetchall()
             raise table_store.missing_column(
-                "the database", table, [row[0] for row in listed], "table=", "tables"
+                "the database", table, [row[0] for row in tables], "table=", "tables"
             ) from exc
         except duckdb.Error as exc:
             raise StoreError(f"{table!r} cannot be read: {type(exc).__name__}.", store=name) from exc
-        found = {row[0]: _duckdb_column(row[0], row[1]) for row in described}
-        self._array_types = {row[0]: row[1] for row in described}
-        keys = [row[0] for row in described if row[3] == "PRI"]
+        column_types = {row[0]: _duckdb_column(row[0], row[1]) for row in schema}
+        self._array_types = {row[0]: row[1] for row in schema}
+        keys = [row[0] for row in schema if row[3] == "PRI"]
         chosen = TableColumns(store=name, **columns)
-        super().__init__(name, table, chosen, columns, found, primary_key=keys)
+        super().__init__(name, table, chosen, columns, column_types, primary_key=keys)
         after_fork(self)
 
     def reset_after_fork(self) -> None:
-        """Refuse to work in a forked child: DuckDB's threads are gone there and its calls would hang."""
+        """Make calls raise StoreError in a forked child, where DuckDB has no threads and would hang."""
         leak(self._connection)
         self._forked = True
 
@@ -357,7 +355,7 @@ class DuckDBTable(table_store.SQLTable):
         return ".".join(map(quote_name, self._path))
 
     def _select_sql(self, names: Sequence[str]) -> str:
-        # Python needs pytz to read timestamps with a zone; as text they need nothing.
+        # Reading timestamps with a time zone requires pytz, so select them as text.
         zoned = {name for name, kind in self._array_types.items() if "TIME ZONE" in kind}
         return ", ".join(
             f"CAST({quote_name(name)} AS VARCHAR)" if name in zoned else quote_name(name) for name in names

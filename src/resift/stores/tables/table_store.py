@@ -1,8 +1,8 @@
-"""Shared parts of stores over tables of other programs: columns, hits, filters, and keyword search by a scan.
+"""Shared code of the stores for tables created by other programs: columns, hits, filters, keyword search by scan.
 
-A table store only reads. It passes as much of a filter to the engine as the engine can test exactly or more
-loosely than `resift.stores.filters`, and tests every row that comes back. Without a text index, a store reads
-the rows, analyzes their text and computes BM25 itself, up to `scan_limit` rows.
+A table store only reads. It passes to the engine the parts of a filter that the engine tests exactly or more
+loosely than `resift.stores.filters`, and tests every returned row. Without a text index, a store reads up to
+`scan_limit` rows, analyzes their text and computes BM25 itself.
 """
 
 from __future__ import annotations
@@ -42,35 +42,38 @@ Fields = Sequence[str] | Mapping[str, float] | str
 Distance = Literal["cosine", "l2", "inner-product"]
 
 SCAN_LIMIT = 20_000
-"""Rows that a keyword search without a text index reads; analyzing them takes about two seconds, once."""
+"""Maximum number of rows that a keyword search without a text index reads.
+
+Their analysis takes about two seconds and is cached.
+"""
 MAX_FETCH = 20_000
-"""Rows that are fetched to find k that pass a filter which the engine cannot test."""
+"""Maximum number of rows to fetch in order to find k that pass a filter that the engine cannot test."""
 THREADS = 4
-"""Threads of one store, and connections if it has its own."""
+"""Number of threads per store, and of connections if the store opens its own."""
 _KNOWN_NAMES = (*TITLE_NAMES, *BODY_NAMES)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnOptions(EmbedderOptions):
-    """Options that all table stores share in a pipeline file."""
+    """Options of all table stores in a pipeline file."""
 
     fields: Fields | None = option(
-        "Columns with the text, the most important first, or column: weight. Default: known names, such as "
-        "`title` and `body`.",
+        "Columns with the text, most important first, or a mapping of columns to weights. Default: columns with "
+        "known names, such as `title` and `body`.",
         default=None,
         kind="names or weights",
     )
     id: tuple[str, ...] | None = option(
-        "Column with the id, or several that make one. Default: the primary key.", default=None
+        "Column with the id, or several columns that form the id. Default: the primary key.", default=None
     )
     metadata: tuple[str, ...] | None = option(
         "Columns to return with each hit. Default: all other columns.", default=None
     )
     filter: JsonMapping | None = option(
-        "Search only rows that pass this filter, written like `where`: {published: true}.", default=None
+        "Search only rows that pass this filter, in the syntax of `where`: {published: true}.", default=None
     )
     embedder: str | None = option(
-        "Model that filled the vector column: a model's id, or `none` to search by keywords only.",
+        "Model that produced the vectors: a model id, or `none` to search by keywords only.",
         default=None,
         choices=lambda: [NO_EMBEDDER, *embedding_models()],
         advice=pin_advice,
@@ -79,12 +82,12 @@ class ColumnOptions(EmbedderOptions):
     mode: Mode | None = option("Search by keywords, by vectors, or by both.", default=None)
     language: str = option("Language of the text, such as `english`, for keyword search.", default="auto")
     scan_limit: int = option(
-        "Rows that a keyword search without a text index reads at most.", default=SCAN_LIMIT, min=1
+        "Maximum number of rows that a keyword search without a text index reads.", default=SCAN_LIMIT, min=1
     )
 
 
 class ColumnArguments(TypedDict, total=False):
-    """Keyword arguments that all table stores share."""
+    """Keyword arguments of all table stores."""
 
     fields: Fields | None
     id: str | Sequence[str] | None
@@ -98,7 +101,7 @@ class ColumnArguments(TypedDict, total=False):
 
 
 class TableColumns:
-    """Which columns of a table are the id, the text, the vector and the metadata."""
+    """The columns of a table that contain the id, the text, the vector and the metadata."""
 
     @check_arguments
     def __init__(self, *, store: str, **arguments: JsonValue) -> None:
@@ -130,7 +133,7 @@ class TableColumns:
                 raise missing_column(table, name, known, f"{argument}=", what)
 
     def choose_fields(self, table: str, text_columns: Sequence[str]) -> None:
-        """Choose the columns with known names if the caller named none."""
+        """Choose text columns with known names if the caller named none."""
         if self.fields is not None:
             return
         by_name = {name.casefold(): name for name in reversed(text_columns)}
@@ -139,8 +142,8 @@ class TableColumns:
         if not chosen or (ignored and all(name.casefold() in TITLE_NAMES for name in chosen)):
             subject = f"Only {', '.join(chosen)}" if chosen else "No text column"
             raise InputError(
-                f"{subject} of {table!r} has a known name, such as title or body. Name the columns to search "
-                f"with fields=. Text columns: {', '.join(text_columns) or 'none'}."
+                f"{subject} of {table!r} has a known name, such as title or body. List the columns to search "
+                f"in fields=. Text columns: {', '.join(text_columns) or 'none'}."
             )
         self.fields = LabeledFields(chosen)
         self.weights = dict.fromkeys(chosen, 1.0)
@@ -153,11 +156,11 @@ class TableColumns:
         if not self.id:
             shown = ", ".join(known)
             raise InputError(
-                f"{table!r} has no primary key and no column named id. Name the column with id=. Columns: {shown}."
+                f"{table!r} has no primary key and no column named id. Set id= to a unique column. Columns: {shown}."
             )
 
     def make_hit(self, row: Row, source: str) -> Hit:
-        """Return a row as a hit; its text has the fields in order, each with its name in front."""
+        """Return a row as a hit. Its text consists of the fields in order, each preceded by its name."""
         record = clean_row(
             {name: cell for name, cell in row.values.items() if not isinstance(cell, (bytes, memoryview))}
         )
@@ -166,12 +169,12 @@ class TableColumns:
             id = ":".join(str(values[name]) for name in self.id if values[name] is not None)
         except KeyError as exc:
             raise StoreError(
-                f"A document of {self.store!r} has no field {exc.args[0]!r}, which id= names.", store=self.store
+                f"A document of {self.store!r} has no field {exc.args[0]!r}, although id= names it.", store=self.store
             ) from exc
         if not id:
             shown = ", ".join(self.id)
             raise StoreError(
-                f"A row of {self.store!r} has no value in {shown}; name another column with id=.", store=self.store
+                f"A row of {self.store!r} has no value in {shown}; set id= to another column.", store=self.store
             )
         text = read_flat_text(record, self.fields, original=record)
         score = None if row.score is None or not math.isfinite(row.score) else float(row.score)
@@ -189,40 +192,40 @@ class TableColumns:
 
 
 def flatten_metadata(record: JsonMapping) -> JsonObject:
-    """Return the fields of a record with those of its `metadata`."""
+    """Return the fields of a record, together with the fields inside its `metadata`."""
     nested = record.get("metadata")
     return {**nested, **record} if isinstance(nested, Mapping) else dict(record)
 
 
 def missing_column(table: str, name: str, known: Sequence[str], argument: str, what: str = "columns") -> InputError:
-    """Return the error about a column, table or other name that does not exist."""
+    """Return an error about a column, table or other name that does not exist."""
     suggestion = did_you_mean(name, known) if known else ""
-    listed = ", ".join(known[:40]) + (f" and {len(known) - 40} more" if len(known) > 40 else "")
+    available = ", ".join(known[:40]) + (f" and {len(known) - 40} more" if len(known) > 40 else "")
     hint = suggestion.partition("?")[0] + "? " if "?" in suggestion else ""
     return InputError(
-        f"{argument} names {name!r}, which {table!r} does not have. {hint}Its {what}: {listed or 'none'}."
+        f"{argument} names {name!r}, which {table!r} does not have. {hint}Its {what}: {available or 'none'}."
     )
 
 
 class TableStore(BackendStore):
-    """The part of a table store that does not depend on its engine.
+    """The engine-independent part of a table store.
 
-    Subclasses fetch rows: the best by keywords, the nearest by vectors, or all of them for a scan.
+    Subclasses fetch the best rows of a keyword search, the nearest rows of a vector search, or all rows of a scan.
     """
 
     max_fetch = MAX_FETCH
     default_mode: Mode = "hybrid"
-    """The mode with an embedder; "vector" where keyword search would read the whole collection."""
+    """Default mode with an embedder; "vector" if keyword search would read the whole collection."""
     column_word = "columns"
     table = ""
-    """Name of the table in messages."""
+    """Name of the table in error messages."""
     filter_columns: Sequence[str] = ()
-    """The columns that a filter may name; empty if they are not known."""
+    """Columns that a filter may use; empty if they are unknown."""
     has_text_index = False
     embeds_queries = False
     """Whether the engine embeds queries itself, so that vector search needs no embedder."""
     _is_async = False
-    """Whether methods of the engine's client are awaited."""
+    """Whether the methods of the engine's client must be awaited."""
 
     def __init__(
         self, name: str, columns: TableColumns, arguments: ColumnArguments, *, has_vectors: bool, threads: int = THREADS
@@ -246,17 +249,20 @@ class TableStore(BackendStore):
         if mode is None and self.embedder is None and not self.columns.vector:
             return "text"
         if self.embedder is None:
-            raise InputError(f"Vectors of {self.name!r} need the model that made them: pass embedder=, or mode='text'.")
+            raise InputError(
+                f"Vector search of {self.name!r} needs the model that produced the vectors: "
+                "pass embedder=, or mode='text'."
+            )
         if not has_vectors:
             raise InputError(
-                f"Store {self.name!r} has an embedder but no vector column; name it with vector=, or leave "
-                "embedder out to search by keywords."
+                f"Store {self.name!r} has an embedder but no vector column; pass the column as vector=, or omit "
+                "embedder to search by keywords."
             )
         return mode or self.default_mode
 
     async def search_side(self, side: Side, query: str, *, k: int, where: Where | None, source: str) -> list[Hit]:
-        """Search by keywords or by vectors alone."""
-        if isinstance(query, str):  # without NUL and lone surrogates, which not every engine can take as a value
+        """Search one side only: keywords or vectors."""
+        if isinstance(query, str):  # replace NUL and lone surrogates, which not all engines accept
             query = query.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
         return await super().search_side(side, query, k=k, where=where, source=source)
 
@@ -272,7 +278,7 @@ class TableStore(BackendStore):
             hits.approximate = True
             hits.warning = (
                 f"{self.name}: read {len(rows):,} of {total:,} rows, because it has no text index. "
-                "Create one, narrow the search with filter, or raise scan_limit."
+                "Create a text index, narrow the search with filter, or raise scan_limit."
             )
         return hits
 
@@ -295,7 +301,7 @@ class TableStore(BackendStore):
         return passes_all(values, tests)
 
     async def _call(self, method: Callable[..., Any], **arguments: JsonValue) -> Any:
-        """Call a method of the engine's client."""
+        """Call a sync or async method of the engine's client."""
         if not self._is_async:
             return await self._work(partial(method, **arguments))
         with self._explained():
@@ -304,27 +310,27 @@ class TableStore(BackendStore):
     # Implemented by engines
 
     async def _scan(self, tests: Sequence[Test], words: Sequence[str], limit: int) -> tuple[list[Row], int]:
-        """Return up to `limit` rows that may pass the tests, and how many there are.
+        """Return up to `limit` rows that may pass the tests, and the total number of such rows.
 
-        If there are more, rows that contain one of the words are preferred.
+        If there are more than `limit`, rows that contain one of the words are preferred.
         """
         raise NotImplementedError
 
 
 def distance_score(distance: float | None, kind: str) -> float | None:
-    """Return a score that is higher for nearer vectors: the cosine, the inner product, or −distance."""
+    """Convert a distance to a score that is higher for nearer vectors: cosine, inner product, or −distance."""
     if distance is None or not math.isfinite(distance):
         return None
     return 1.0 - distance if kind == "cosine" else -distance
 
 
 def nearest_rows(names: Sequence[str], rows: Iterable[Sequence[JsonValue]], kind: str) -> list[Row]:
-    """Return the rows of a statement whose last column is a distance."""
+    """Convert the results of a statement whose last column is a distance to rows with scores."""
     return [Row(dict(zip(names, row[:-1], strict=True)), distance_score(row[-1], kind)) for row in rows]
 
 
 class ScanIndex:
-    """BM25 over rows that are read again for each search; only the analysis of their texts is kept."""
+    """BM25 over rows that are read again for each search; only the analysis of their texts is cached."""
 
     def __init__(self, analyzer: Analyzer, columns: TableColumns, max_texts: int) -> None:
         self._analyzer = analyzer
@@ -333,15 +339,15 @@ class ScanIndex:
         self._analyzed: dict[str, tuple[Counter[str], frozenset[str]]] = {}
 
     def like_words(self, query: str) -> list[str]:
-        """Return the beginnings of the query's words that survive stemming, for a search by LIKE."""
+        """Return the part of each query word that it shares with its stem, for a search with LIKE."""
         words = []
         for term in dict.fromkeys(self._analyzer.query_terms(query)):
-            same = [word for word in query.casefold().split() if word.startswith(term[:3])]
-            words.append(os.path.commonprefix([same[0], term]) if same else term)  # noqa: RUF071 - of characters
+            originals = [word for word in query.casefold().split() if word.startswith(term[:3])]
+            words.append(os.path.commonprefix([originals[0], term]) if originals else term)  # noqa: RUF071 - characters
         return words[:32]
 
     def best(self, query: str, rows: Sequence[Row], k: int) -> list[Row]:
-        """Return the best k rows with their scores; rows without a word of the query are left out."""
+        """Return the best k rows with their scores; rows without any query word are omitted."""
         documents: list[Counter[str]] = []
         languages: set[str] = set()
         names = {part for name in self._columns.weights for part in (name, name.partition(".")[0])}
@@ -356,8 +362,8 @@ class ScanIndex:
                             self._analyzed.clear()
                         analysis = self._analyzer.analyze(text)
                         self._analyzed[text] = (Counter(analysis.terms), analysis.languages)
-                    terms, found = self._analyzed[text]
-                    languages |= found
+                    terms, text_languages = self._analyzed[text]
+                    languages |= text_languages
                     for term, count in terms.items():
                         counts[term] += count * weight  # type: ignore[assignment]
             documents.append(counts)
@@ -368,7 +374,7 @@ class ScanIndex:
         return scored[:k]
 
 
-# Tables with typed columns: filters as SQL with bound values, and the scan of a table
+# Tables with typed columns: SQL filters with bound values, and table scans
 
 ColumnKind = Literal["text", "number", "bool", "time", "any", "vector", "tsvector", "binary", "other"]
 
@@ -377,9 +383,9 @@ _MAX_INT = 2**63 - 1
 
 
 class Column(NamedTuple):
-    """A column: its kind, the quoted expression for filters, and the length of its vectors.
+    """A column: its kind, the quoted expression for filters, and the dimension of its vectors.
 
-    SQLite stores any value in any column; `may_be_text` is False for one declared as something else.
+    SQLite stores any value in any column; `may_be_text` is False for a column whose declared type is not text.
     """
 
     kind: ColumnKind
@@ -389,7 +395,7 @@ class Column(NamedTuple):
 
     @property
     def is_text(self) -> bool:
-        """Whether it is declared as text, or may have any values."""
+        """Whether the column is declared as text, or may contain any values."""
         return self.kind == "text" or (self.kind == "any" and self.may_be_text)
 
 
@@ -401,24 +407,24 @@ class Clause(NamedTuple):
 
 
 class Dialect(NamedTuple):
-    """How an engine writes placeholders, quoted names and the order by code points."""
+    """SQL syntax of an engine: placeholders, identifier quoting and code point collation."""
 
     placeholder: str
     binary: str
     quote: Callable[[str], str]
     timestamp: str = ""
-    """A cast of a bound ISO date to a timestamp."""
+    """Expression that casts a bound ISO date to a timestamp."""
     patterns: bool = True
-    """Whether LIKE has an ESCAPE clause."""
+    """Whether the engine supports LIKE with an ESCAPE clause."""
 
 
 def quote_name(name: str) -> str:
-    """Return a name in double quotes, as standard SQL writes it."""
+    """Return a name in double quotes, as in standard SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def join_clauses(clauses: Sequence[Clause], separator: str, *, empty: str) -> Clause:
-    """Return several clauses as one."""
+    """Join several clauses with a separator such as AND."""
     if not clauses:
         return Clause(empty)
     sql = separator.join(f"({clause.sql})" for clause in clauses)
@@ -426,7 +432,7 @@ def join_clauses(clauses: Sequence[Clause], separator: str, *, empty: str) -> Cl
 
 
 def filter_clause(tests: Sequence[Test], columns: Mapping[str, Column], dialect: Dialect) -> Clause:
-    """Return the part of a filter that the engine can test; rows that pass the filter pass this too."""
+    """Return the part of a filter that the engine can test. All rows that pass the filter pass this clause."""
     clauses: list[Clause | None] = []
     for test in tests:
         if isinstance(test, AnyOf):
@@ -453,7 +459,7 @@ def _equal_clause(test: Condition, column: Column, dialect: Dialect) -> Clause |
         if not can_bind(bound):
             return None
         kind = "bool" if isinstance(bound, bool) else "text" if isinstance(bound, str) else "number"
-        if column.kind in (kind, "any"):  # no value of another type is equal to it
+        if column.kind in (kind, "any"):  # values of other types are never equal
             clauses.append(Clause(test_sql, (bound,)))
     return join_clauses(clauses, " OR ", empty="1 = 0")
 
@@ -464,7 +470,7 @@ def _range_clause(test: Condition, column: Column, dialect: Dialect) -> Clause |
     if isinstance(limit, Pattern) or not can_bind(limit):
         return None
     if isinstance(limit, str) and is_date(limit):
-        # Time zones and whole days are compared exactly afterwards; here two days of tolerance suffice.
+        # The exact comparison, with time zones and whole days, comes later. Here two days of tolerance suffice.
         days = timedelta(days=-2 if test.operator in (">", ">=") else 3)
         try:
             limit = (datetime.fromisoformat(limit).replace(tzinfo=None) + days).date().isoformat()
@@ -482,7 +488,7 @@ def _range_clause(test: Condition, column: Column, dialect: Dialect) -> Clause |
 
 
 def can_bind(value: object) -> bool:
-    """Return whether every engine can take this value: no NUL, no lone surrogates, 64 bits."""
+    """Return whether every engine can bind this value: no NUL, no lone surrogates, at most 64 bits."""
     if isinstance(value, str):
         return "\0" not in value and not any("\ud800" <= letter <= "\udfff" for letter in value)
     return not isinstance(value, int) or abs(value) <= _MAX_INT
@@ -503,41 +509,43 @@ class TypedTable(TableStore):
         table: str,
         columns: TableColumns,
         arguments: ColumnArguments,
-        found: Mapping[str, Column],
+        column_types: Mapping[str, Column],
         *,
         primary_key: Sequence[str],
     ) -> None:
         self.table = table
-        self.column_types = found
-        self.filter_columns = list(found)
-        columns.check(table, found)
-        columns.choose_fields(table, [name for name, column in found.items() if column.is_text])
-        columns.choose_id(table, found, primary_key)
-        vectors = [name for name, column in found.items() if column.kind == "vector"]
+        self.column_types = column_types
+        self.filter_columns = list(column_types)
+        columns.check(table, column_types)
+        columns.choose_fields(table, [name for name, column in column_types.items() if column.is_text])
+        columns.choose_id(table, column_types, primary_key)
+        vectors = [name for name, column in column_types.items() if column.kind == "vector"]
         if columns.vector is None and arguments.get("embedder") is not None and len(vectors) == 1:
             columns.vector = vectors[0]
         if columns.vector is not None and columns.vector not in vectors:
             shown = ", ".join(vectors) or "none"
-            raise InputError(f"vector= names {columns.vector!r}, which has no vectors. Vector columns: {shown}.")
-        self.vector_dimension = found[columns.vector].dimension if columns.vector else 0
+            raise InputError(
+                f"vector= names {columns.vector!r}, which is not a vector column. Vector columns: {shown}."
+            )
+        self.vector_dimension = column_types[columns.vector].dimension if columns.vector else 0
         super().__init__(name, columns, arguments, has_vectors=columns.vector is not None)
         hidden = ("vector", "tsvector", "binary")
-        wanted = [name for name, column in found.items() if column.kind not in hidden]
+        selected = [name for name, column in column_types.items() if column.kind not in hidden]
         if columns.metadata is not None:
-            named = {*columns.id, *(columns.fields or ()), *columns.metadata}
-            named |= {name for argument, name in columns.named() if argument == "filter"}
-            wanted = [name for name in found if name in named]
-        self._selected = wanted
+            needed = {*columns.id, *(columns.fields or ()), *columns.metadata}
+            needed |= {name for argument, name in columns.named() if argument == "filter"}
+            selected = [name for name in column_types if name in needed]
+        self._selected = selected
 
     def _selected_for(self, tests: Sequence[Test]) -> list[str]:
-        """Return the columns to read: those of hits, and those that the tests need."""
+        """Return the columns to read: those that hits contain, and those that the tests use."""
         keys = [condition.key for condition in list_conditions(tests)]
         keys = [key if key in self.column_types else key.partition(".")[0] for key in keys]
         return list(dict.fromkeys([*self._selected, *keys]))
 
 
 class SQLTable(TypedTable):
-    """A table or view that is read by SQL."""
+    """A table or view that is queried with SQL."""
 
     dialect: Dialect
 
@@ -558,11 +566,11 @@ class SQLTable(TypedTable):
     async def _scan(self, tests: Sequence[Test], words: Sequence[str], limit: int) -> tuple[list[Row], int]:
         where = filter_clause(tests, self.column_types, self.dialect)
         names, table = self._selected_for(tests), self._table_sql()
-        counted = await self._run(f"SELECT count(*) FROM {table} WHERE {where.sql}", where.values)  # noqa: S608
-        total = int(counted[0][0])
+        counts = await self._run(f"SELECT count(*) FROM {table} WHERE {where.sql}", where.values)  # noqa: S608
+        total = int(counts[0][0])
         order, values = "", where.values
         if total > limit and words:
-            # Rows with most of the words first; each is looked for in every text column.
+            # Sort the rows by the number of words that occur in any of their text columns.
             fields = [name for name in self.columns.fields or () if name in self.column_types]
             test = " OR ".join(
                 f"lower({self.dialect.quote(name)}) LIKE {self.dialect.placeholder} ESCAPE '!'" for name in fields
