@@ -1,4 +1,4 @@
-"""Text analysis for keyword search, BM25 and similarity, in every script."""
+"""Text analysis for keyword search, BM25 and text similarity, in all scripts."""
 
 from resift.text.analysis import BM25, Analysis, Analyzer
 from resift.text.snippets import Snippet, snippet

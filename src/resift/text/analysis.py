@@ -1,15 +1,15 @@
-"""Analyze texts into index terms, and queries into the terms that match them.
+"""Turn texts into index terms, and queries into the terms that match them.
 
-A store uses it like this:
+Usage in a store:
 
     analyzer = Analyzer(language)                      # "auto", a Snowball language, or "none"
-    analysis = analyzer.analyze(text)                  # per document: .terms to index, .languages to remember
+    analysis = analyzer.analyze(text)                  # per document: .terms to index, .languages to store
     words = analyzer.query_words(query, languages=…)   # the union of .languages over the indexed documents
 
-The language of a short query is often unclear, so `languages` lists the stemmers of the index, and each word
-is stemmed by each of them. Without it, the detected language and the default of the script are used.
-`query_terms` returns the same as one list, for engines with their own ranking. Terms contain no white space.
-A store saves `analyzer.version`: terms of another version differ.
+The language of a short query is often unclear, so `languages` lists the languages of the index, and each word
+is stemmed in each of them. Without it, the detected language and the default language of the script are used.
+`query_terms` returns the same terms as one list, for engines with their own ranking. Terms contain no
+whitespace. A store saves `analyzer.version`, because the terms of another version may differ.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from resift.text.tokenization import (
     word_characters,
 )
 
-_MAX_CACHED_WORDS = 200_000  # per language; then the cache is cleared
-_MAX_CACHED_LETTERS = 60  # longer words do not repeat, and would take much memory
-_MAX_UNSTEMMED = 2  # letters; "is" and "as" have no ending
-# English uses the first Porter stemmer, as SQLite's index does, with the two rules that Porter added later.
+_MAX_CACHED_WORDS = 200_000  # per language; a full cache is cleared
+_MAX_CACHED_LETTERS = 60  # longer words rarely repeat, and would take a lot of memory
+_MAX_UNSTEMMED = 2  # letters; words such as "is" and "as" have no ending
+# English uses the original Porter stemmer, as SQLite FTS5 does, with the two rules that Porter added later.
 _ADDED_ENDINGS = ("bli", "logi")
 _SYLLABLE = re.compile("[aeiouy][^aeiouy]")
 _ALGORITHMS = {"english": "porter"}
@@ -49,13 +49,13 @@ N = TypeVar("N", float, Array)
 
 
 class _Stemmer(Protocol):
-    """A stemmer of Snowball."""
+    """A Snowball stemmer."""
 
-    def stemWord(self, word: str, /) -> str: ...  # noqa: N802 - its name there
+    def stemWord(self, word: str, /) -> str: ...  # noqa: N802 - the name in Snowball
 
 
 class Terms(dict[str, str]):
-    """Word -> index term of one language, computed on first use."""
+    """A dict of word -> index term in one language; terms are computed on first use."""
 
     def __init__(self, language: str) -> None:
         super().__init__()
@@ -71,9 +71,9 @@ class Terms(dict[str, str]):
     def _term(self, word: str) -> str:
         if self._stemmer is None or len(word) <= _MAX_UNSTEMMED:
             return without_accents(word)
-        # All stemmers but the English one expect accents.
+        # All stemmers except the English one expect accents.
         spelled = without_accents(word) if self._folds_first else word
-        with self._lock:  # Snowball's objects are not thread-safe
+        with self._lock:  # Snowball stemmers are not thread-safe
             stem = self._stemmer.stemWord(spelled[:100])
         if self._folds_first and stem.endswith(_ADDED_ENDINGS) and _SYLLABLE.search(stem[:-3]):
             stem = stem[:-1]
@@ -81,7 +81,7 @@ class Terms(dict[str, str]):
 
 
 class TermsByScript(dict[str, str]):
-    """Word -> index term for texts of several scripts, each with its language."""
+    """A dict of word -> index term for texts in several scripts, each with its own language."""
 
     def __init__(self, languages: Mapping[str, str]) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class TermsByScript(dict[str, str]):
         return _cache(self, word, terms_in(self.language_of(word))[word])
 
     def language_of(self, word: str) -> str:
-        """Return the language by which a word is stemmed."""
+        """Return the language in which a word is stemmed."""
         return self._languages.get(script_of(word), "none")
 
 
@@ -105,13 +105,13 @@ def _cache(terms: dict[str, str], word: str, term: str) -> str:
 
 @lru_cache(maxsize=64)
 def terms_by_script(languages: tuple[tuple[str, str], ...]) -> TermsByScript:
-    """Return the terms for (script, language) pairs."""
+    """Return the shared dict of terms for these (script, language) pairs."""
     return TermsByScript(dict(languages))
 
 
 @cache
 def terms_in(language: str) -> Terms:
-    """Return the terms of a language; words of a language without a stemmer are only folded."""
+    """Return the shared dict of terms in a language; without a stemmer, words are only folded."""
     return Terms(language)
 
 
@@ -122,24 +122,24 @@ def stemmed_languages() -> frozenset[str]:
 
 
 def check_language(language: str) -> None:
-    """Raise InputError for a language that is not "auto", "none" or one of Snowball's."""
+    """Raise InputError unless the language is "auto", "none" or a Snowball language."""
     if language in ("auto", "none"):
         return
     if not isinstance(language, str):
-        raise InputError(f"The language is {language!r}; pass its name.")
+        raise InputError(f"The language is {language!r}; pass the name of a language.")
     if language not in stemmed_languages():
         known = did_you_mean(language, stemmed_languages())
         raise InputError(f"Unknown language {language!r}. {known} auto detects it, and none does not stem.")
 
 
 def _snowball() -> ModuleType:
-    return importlib.import_module("Stemmer")  # not at the top: `import resift` loads no other package
+    return importlib.import_module("Stemmer")  # imported lazily: `import resift` must not load other packages
 
 
 def plural_variants(word: str) -> tuple[str, ...]:
-    """Return the word with its English singular and plural spellings.
+    """Return the word and its English singular and plural forms.
 
-    Adding variants to the few words of a query is cheaper than stemming every word of every text.
+    Adding variants of the few query words is cheaper than stemming every word of every text.
     """
     if len(word) < 4 or not word.isascii() or not word.isalpha():
         return (word,)
@@ -151,7 +151,7 @@ def plural_variants(word: str) -> tuple[str, ...]:
 
 
 def _singular(word: str) -> str:
-    """Strip a plural ending (the rules of Harman's S stemmer, 1991)."""
+    """Strip a plural ending, by the rules of Harman's S stemmer (1991)."""
     if word.endswith("ies") and not word.endswith(("eies", "aies")):
         return word[:-3] + "y"
     if word.endswith("es") and not word.endswith(("aes", "ees", "oes")):
@@ -161,11 +161,11 @@ def _singular(word: str) -> str:
     return word
 
 
-_FORMAT = 1  # raise it when the terms of a text change
+_FORMAT = 1  # increment it when the terms of a text change
 
 
 class Analysis(NamedTuple):
-    """The index terms of a text in order, and the languages by which they were stemmed."""
+    """The index terms of a text, in order, and the languages in which they were stemmed."""
 
     terms: list[str]
     languages: frozenset[str]
@@ -173,10 +173,10 @@ class Analysis(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Analyzer:
-    """Splits, folds and stems words of any script; the same for documents and queries.
+    """Splits, folds and stems words in any script, in the same way for documents and queries.
 
-    `language` is "auto" (detected per text, by default English), a Snowball language for all texts, or "none"
-    for no stemming.
+    `language` is "auto" (detected for each text, English by default), a Snowball language for all texts, or
+    "none" for no stemming.
     """
 
     language: str = "auto"
@@ -186,18 +186,18 @@ class Analyzer:
 
     @property
     def version(self) -> str:
-        """The version of the terms, which an index saves to detect changes."""
+        """Version of the terms, which an index stores to detect changes."""
         if self.language == "none":
             return f"{_FORMAT} none"
         # Snowball changes stems in minor releases but not in patches.
         return f"{_FORMAT} {self.language} snowball {'.'.join(_snowball().version().split('.')[:2])}"
 
     def terms(self, text: str) -> list[str]:
-        """Return the index terms of a text in order."""
+        """Return the index terms of a text, in order."""
         return self.analyze(text).terms
 
     def analyze(self, text: str) -> Analysis:
-        """Return the index terms of a text and the languages by which they were stemmed."""
+        """Return the index terms of a text and the languages in which they were stemmed."""
         if text.isascii():
             cut = ascii_pieces(text)
             language = self._languages(cut).get("latin", "none")
@@ -216,20 +216,20 @@ class Analyzer:
                     single.update(dict.fromkeys(word_characters(piece)))
             else:
                 terms.append(chosen[piece])
-        # Single characters once each: their frequency says little, and would make the index large.
+        # Index each single character once. Its frequency says little, and repeating it would enlarge the index.
         return Analysis([*terms, *single], languages)
 
     def query_terms(self, text: str, *, languages: Iterable[str] = ()) -> list[str]:
-        """Return the terms to search, without stop words unless there are no other words."""
+        """Return the terms to search for. Stop words are dropped unless the query has no other words."""
         return [term for spellings in self.query_words(text, languages=languages) for term in spellings]
 
     def query_words(self, text: str, *, languages: Iterable[str] = ()) -> list[tuple[str, ...]]:
-        """Return the words of the query, each as the different terms that `languages` make of it.
+        """Return the words of the query, each as a tuple of its distinct terms in `languages`.
 
-        A ranking should count the terms of one word as one term: the sum of their occurrences, and the
-        documents with any of them. Otherwise a stem of a rare language looks like a rare word.
+        A ranking should count the terms of one word as one term: sum their occurrences, and count the
+        documents that contain any of them. Otherwise a stem in a rare language looks like a rare word.
         """
-        is_ascii = text.isascii()  # then every piece is a word in Latin letters
+        is_ascii = text.isascii()  # in ASCII text, every piece is a word in Latin letters
         cut = ascii_pieces(text) if is_ascii else pieces(text)
         indexed = tuple(sorted(set(languages)))
         named = () if self.language in ("auto", "none") else (self.language,)
@@ -249,13 +249,13 @@ class Analyzer:
         return query_words
 
     def _languages(self, cut: list[str]) -> dict[str, str]:
-        """Return script -> language for the words of a text."""
+        """Return script -> stemming language for the words of a text."""
         if self.language == "auto":
             return {**SCRIPT_DEFAULTS, **{script: result.language for script, result in detect(cut).items()}}
         return {} if self.language == "none" else {script_of_language(self.language): self.language}
 
     def _query_languages(self, script: str, detected: dict[str, Detected], indexed: tuple[str, ...]) -> list[str]:
-        """Return the languages by which the query's words of this script are stemmed."""
+        """Return the languages in which query words of this script are stemmed."""
         if self.language != "auto":
             return [self._languages([]).get(script, "none")]
         default = SCRIPT_DEFAULTS[script]
@@ -263,12 +263,12 @@ class Analyzer:
         own = detected.get(script)
         if own is None or not (own.sure or not same_script):
             return same_script or [default]
-        # Texts too short for detection were indexed under the default.
+        # Texts that were too short for detection were indexed with the default language.
         return [own.language, *([default] if default in (same_script or [default]) else [])]
 
 
 class BM25(NamedTuple):
-    """The two parameters of the formula; the defaults are for a complete collection."""
+    """The two parameters of BM25. The defaults are meant for a complete collection."""
 
     k1: float = 0.9
     b: float = 0.4
@@ -280,7 +280,7 @@ class BM25(NamedTuple):
         return self
 
     def weight(self, tf: N, length: N, *, idf: float, mean_length: float) -> N:
-        """Return what one term adds to a document's score; takes numbers or arrays."""
+        """Return the contribution of one term to a document's score. Arguments are numbers or arrays."""
         return idf * tf * (self.k1 + 1.0) / (tf + self.k1 * (1.0 - self.b + self.b * length / mean_length))
 
 
@@ -288,5 +288,5 @@ POOL = BM25(k1=1.5, b=0.75)
 
 
 def idf(documents: int, with_term: int) -> float:
-    """Return the inverse document frequency; always positive, so that more matching words never hurt."""
+    """Return the inverse document frequency. It is always positive, so that matching more words never hurts."""
     return math.log(1.0 + (documents - with_term + 0.5) / (with_term + 0.5))

@@ -1,4 +1,4 @@
-"""Detect the language of a text by its scripts and function words, and whether a tokenizer supports it."""
+"""Detect the language of a text by its scripts and function words, and check whether a tokenizer supports it."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from unicodedata import category
 from resift.text.tokenization import TABLES, is_unspaced, pieces
 
 SCRIPT_DEFAULTS: dict[str, str] = TABLES["default_languages"]
-"""Language of a script if no function word decides."""
+"""Default language of each script, used if function words do not decide."""
 
-# The stop words of Lucene since its first version.
+# Lucene's stop words, unchanged since its first version.
 _ENGLISH_STOP_WORDS = (
     "a an and are as at be but by for if in into is it no not of on or such that the their then there these "
     "they this to was will with"
 )
 _STARTS = [int(start, 16) for start in TABLES["blocks"]]
 _SCRIPTS = list(TABLES["blocks"].values())
-_SAMPLE_LETTERS = 200  # enough to tell the scripts of a text
+_SAMPLE_LETTERS = 200  # enough to determine the scripts of a text
 _SHORT_TEXT = 20  # words
 
 
 def script_of(word: str) -> str:
-    """Return the script of a word's first letter; "other" for scripts without function words."""
+    """Return the script of a word's first letter, or "other" for scripts without function words."""
     script = _script_of_letter(word[0])
     return script if script in SCRIPT_DEFAULTS else "other"
 
@@ -40,8 +40,8 @@ def _script_of_letter(letter: str) -> str:
 
 
 def script_shares(texts: Sequence[str]) -> dict[str, float]:
-    """Return the share of letters per script in the beginnings of texts."""
-    if all(map(str.isascii, texts)):  # usually: one script, and nothing to count
+    """Return the share of letters in each script, from the beginnings of the texts."""
+    if all(map(str.isascii, texts)):  # the usual case: one script, so there is nothing to count
         return {"latin": 1.0} if any(map(str.strip, texts)) else {}
     counts: Counter[str] = Counter()
     for text in texts:
@@ -55,20 +55,20 @@ def script_shares(texts: Sequence[str]) -> dict[str, float]:
 
 @lru_cache(maxsize=64)
 def scripts_of_languages(codes: tuple[str, ...]) -> set[str]:
-    """Return the scripts of languages by their codes, such as "ja"."""
+    """Return the scripts of the languages with these codes, such as "ja"."""
     return set().union(*(TABLES["language_scripts"].get(code, ["latin"]) for code in codes))
 
 
 @cache
 def function_words() -> dict[str, dict[str, str]]:
-    """Return script -> language -> its function words."""
+    """Return script -> language -> function words."""
     data = resources.files("resift.text").joinpath("function_words.toml").read_text(encoding="utf-8")
     return tomllib.loads(data)
 
 
 @cache
 def script_of_language(language: str) -> str:
-    """Return the script a language is written in."""
+    """Return the script in which a language is written."""
     for script, languages in function_words().items():
         if language in languages:
             return script
@@ -78,36 +78,36 @@ def script_of_language(language: str) -> str:
 
 @cache
 def stop_words(language: str) -> frozenset[str]:
-    """Return the words that a query in this language does not need."""
+    """Return the stop words of a language, which queries can do without."""
     if language == "english":
         return frozenset(_ENGLISH_STOP_WORDS.split())
     return frozenset(function_words().get(script_of_language(language), {}).get(language, "").split())
 
 
 class Detected(NamedTuple):
-    """The language of a text's words in one script, and whether two function words or more confirm it."""
+    """The language of a text's words in one script, and whether two or more function words confirm it."""
 
     language: str
     sure: bool
 
 
 def detect(words: Collection[str], among: Collection[str] = ()) -> dict[str, Detected]:
-    """Return script -> language by the function words among these; deterministic.
+    """Return script -> language, detected by the function words among `words`. The result is deterministic.
 
-    Scripts without a decisive function word are omitted. `among` limits the languages. Words are lowercase,
-    with their accents.
+    Scripts without a decisive function word are omitted. `among` restricts the languages. Words must be
+    lowercase and keep their accents.
     """
     table = _table()
     scores: dict[str, float] = {}
     hits: dict[str, int] = {}
-    spelled: set[str] = set()  # languages with a match of two letters or more: U.S. is not Croatian
+    spelled: set[str] = set()  # languages with a match of two or more letters, so that U.S. is not Croatian
     for word in table.keys() & set(words):
         for language, weight in table[word]:
             scores[language] = scores.get(language, 0.0) + weight
             hits[language] = hits.get(language, 0) + 1
             if len(word) > 1:
                 spelled.add(language)
-    # In a short text, one word that few languages share is enough.
+    # In a short text, a single function word is enough.
     needed = 1 if len(words) <= _SHORT_TEXT else 2
     detected = {}
     for script, languages in function_words().items():
@@ -115,7 +115,7 @@ def detect(words: Collection[str], among: Collection[str] = ()) -> dict[str, Det
             name for name in languages if name in spelled and hits[name] >= needed and (not among or name in among)
         ]
         if allowed:
-            # Ties go to the default of the script, then to the larger languages.
+            # Ties go to the default language of the script, then to the first in function_words.toml.
             order = sorted(allowed, key=lambda name: (-round(scores[name], 9), name != SCRIPT_DEFAULTS[script]))
             detected[script] = Detected(order[0], hits[order[0]] >= 2)
     return detected
@@ -126,45 +126,48 @@ def _table() -> dict[str, tuple[tuple[str, float], ...]]:
     """Return function word -> its languages, each with the weight 1 / number of languages."""
     owners: dict[str, list[str]] = {}
     for languages in function_words().values():
-        for language, listed in languages.items():
-            for word in dict.fromkeys(listed.split()):
+        for language, words in languages.items():
+            for word in dict.fromkeys(words.split()):
                 owners.setdefault(word, []).append(language)
     return {word: tuple((name, 1.0 / len(names)) for name in names) for word, names in owners.items()}
 
 
 Encode = Callable[[str], Sequence[int]]
 
-# A tokenizer keeps words of the languages that it was trained on in one or two pieces. Words of other
-# languages become single letters or the unknown piece. This needs no list of languages.
+# A tokenizer splits words of the languages that it was trained on into one or two pieces. Words of other
+# languages become single letters or the unknown piece. So no list of languages is needed.
 _SAMPLE_CHARS = 200
 _MAX_UNKNOWN = 0.1  # share of unknown pieces
-_MAX_UNSUPPORTED = 0.4  # share of a text's words; a foreign name in a sentence does not matter
-_SPELLED_OUT = ((3.0, 1.5), (2.0, 1.2))  # more than x pieces per word and fewer than y letters per piece
-_CHARS_PER_WORD = 4  # in scripts without spaces
+_MAX_UNSUPPORTED = 0.4  # share of a text's words; allows for foreign names in a sentence
+_SPELLED_OUT = ((3.0, 1.5), (2.0, 1.2))  # (x, y): more than x pieces per word and fewer than y letters per piece
+_CHARS_PER_WORD = 4  # estimate for scripts without spaces
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+")
 _HANGUL = re.compile("[\u1100-\u11ff\u3130-\u318f\uac00-\ud7af]")
 
 
 def is_supported(text: str, encode: Encode, *, unknown: int | None = None) -> bool:
-    """Whether a tokenizer was trained on the language of a text; `unknown` is the id of its unknown piece."""
+    """Return whether a tokenizer was trained on the language of a text.
+
+    `unknown` is the id of the tokenizer's unknown piece.
+    """
     spaced: list[str] = []
     ideographs: list[str] = []
     runs: list[str] = []
     for piece in pieces(text[:_SAMPLE_CHARS]):
         if any(map(str.isdecimal, piece)):
-            continue  # numbers belong to no language
+            continue  # numbers do not depend on the language
         if not is_unspaced(piece) or _HANGUL.match(piece):
             spaced.append(piece)
             continue
         ideographs += _HAN.findall(piece)
         runs += [run for run in _HAN.split(piece) if run]
-    # About how many words each group has.
+    # Estimate the number of words in each group.
     groups = [
         (spaced, float(len(spaced))),
         (ideographs, sum(map(len, ideographs)) / 2),
         (runs, sum(map(len, runs)) / _CHARS_PER_WORD),
     ]
-    # Models trained on Chinese use one piece per ideograph, too.
+    # Models trained on Chinese also use one piece per ideograph, so single letters mean nothing there.
     unsupported = [
         count
         for group, count in groups
@@ -175,7 +178,7 @@ def is_supported(text: str, encode: Encode, *, unknown: int | None = None) -> bo
 
 
 def _is_unsupported(words: list[str], count: float, encode: Encode, unknown: int | None, *, spells: bool) -> bool:
-    """Whether many pieces of these words are unknown, or, if `spells`, single letters."""
+    """Return whether many pieces of these words are unknown or, with `spells`, single letters."""
     if not words:
         return False
     ids = list(encode(" ".join(words)))

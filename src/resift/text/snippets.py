@@ -1,4 +1,4 @@
-"""Snippets: the part of a text that matches a query best, and the spans of the matching words."""
+"""Snippets: the part of a text that best matches a query, with the spans of the matching words."""
 
 from __future__ import annotations
 
@@ -11,37 +11,40 @@ from resift.text.tokenization import is_unspaced, piece_spans
 
 Span = tuple[int, int]
 
-# A full stop ends a sentence only before a space (0.5, notes.md). Each character matches in one way, so the
-# time is linear for any input.
+# A period ends a sentence only before whitespace, so 0.5 and notes.md stay whole. Each character can match in
+# only one way, so the time is linear for any input.
 _SENTENCE = re.compile(r"(?:[^.!?。！？।؟\n]|[.!?](?!\s|$))++[.!?。！？।؟\n]*+\s*+")
-_MAX_CHARS = 100_000  # a snippet of a book does not need all of it
+_MAX_CHARS = 100_000  # the beginning of a long text is enough for a snippet
 
 
 class Snippet(NamedTuple):
-    """One line of a text; `matches` are the spans of query words, `best` is the span of the best sentence."""
+    """An excerpt of a text on one line.
+
+    `matches` are the spans of query words, and `best` is the span of the best sentence.
+    """
 
     text: str
     matches: tuple[Span, ...] = ()
     best: Span = (0, 0)
 
     def highlight(self, before: str = "**", after: str = "**") -> str:
-        """Return the line with these marks around the matches."""
-        parts, done = [], 0
+        """Return the text with `before` and `after` around each match."""
+        parts, position = [], 0
         for start, end in self.matches:
-            parts += [self.text[done:start], before, self.text[start:end], after]
-            done = end
-        return "".join([*parts, self.text[done:]])
+            parts += [self.text[position:start], before, self.text[start:end], after]
+            position = end
+        return "".join([*parts, self.text[position:]])
 
     def marked(self, before: str = "**", after: str = "**") -> str:
-        """Do the same as `highlight`, which this method was called in 0.2."""
+        """Return the same as `highlight`; this is its name in Resift 0.2."""
         return self.highlight(before, after)
 
 
 def snippet(text: str, query: str, *, length: int = 200, analyzer: Analyzer | None = None) -> Snippet:
-    """Return the part of a text, at most `length` characters, with most of the query's words.
+    """Return the part of a text with the most query words, at most `length` characters long.
 
-    Words match as in keyword search: folded, by stem, by character pairs in scripts without spaces. Without a
-    match it is the beginning of the text.
+    Words match as in keyword search: folded and stemmed, or by character pairs in scripts without spaces. If
+    nothing matches, the snippet is the beginning of the text.
     """
     line = " ".join(text[:_MAX_CHARS].split())
     matches, terms = _find_matches(line, query, analyzer or Analyzer())
@@ -63,7 +66,7 @@ def snippet(text: str, query: str, *, length: int = 200, analyzer: Analyzer | No
 
 
 def _find_matches(line: str, query: str, analyzer: Analyzer) -> tuple[list[Span], list[str]]:
-    """Return the spans that match, and the term of each."""
+    """Return the matching spans and the term of each."""
     languages = analyzer.analyze(line).languages
     wanted = set(analyzer.query_terms(query, languages=languages))
     matched_terms: dict[str, str] = {}
@@ -84,7 +87,7 @@ def _find_matches(line: str, query: str, analyzer: Analyzer) -> tuple[list[Span]
 
 
 def _match_run(run: str, start: int, wanted: set[str], spans: list[Span], terms: list[str]) -> None:
-    """Add the character pairs of a run that are in the query; overlapping ones become one span."""
+    """Add the character pairs of a run that are in the query; overlapping pairs become one span."""
     size = min(2, len(run))
     for i in range(len(run) - size + 1):
         match = next((term for term in (run[i : i + size], run[i]) if term in wanted), "")
@@ -100,7 +103,7 @@ def _match_run(run: str, start: int, wanted: set[str], spans: list[Span], terms:
 
 
 def _best_sentence(sentences: list[Span], matches: list[Span], terms: list[str]) -> int:
-    """Return the index of the sentence with the most different and rarest query words."""
+    """Return the index of the sentence with the most distinct and rarest query words."""
     rarity = Counter(terms)
     terms_by_sentence: list[set[str]] = [set() for _ in sentences]
     i = 0
@@ -113,7 +116,7 @@ def _best_sentence(sentences: list[Span], matches: list[Span], terms: list[str])
 
 
 def _add_sentences(line: str, sentences: list[Span], index: int, length: int) -> Span:
-    """Add complete sentences after the best one, then before it, while they fit."""
+    """Extend the best sentence with complete sentences after it, then before it, as long as they fit."""
     first = last = index
     while last + 1 < len(sentences) and sentences[last + 1][1] - sentences[first][0] <= length:
         last += 1
@@ -121,7 +124,7 @@ def _add_sentences(line: str, sentences: list[Span], index: int, length: int) ->
         first -= 1
     start, end = sentences[first][0], sentences[last][1]
     if last + 1 < len(sentences) and 2 * (end - start) < length:
-        # More than half is empty: add the beginning of the next sentence, up to the end of a word.
+        # More than half of the length is unused, so add the beginning of the next sentence up to the end of a word.
         end = max(end, line.rfind(" ", end, start + length))
     return start, end
 
@@ -149,27 +152,27 @@ _DIGEST_SHOWN = 4  # enough hexadecimal digits to distinguish chunks of one file
 
 
 def display_width(text: str) -> int:
-    """Return how many terminal columns a text takes."""
+    """Return the number of terminal columns that a text occupies."""
     if text.isascii() and text.isprintable():
         return len(text)
-    from rich.cells import cell_len  # not at the top: most commands print ASCII and need no rich
+    from rich.cells import cell_len  # imported lazily: most commands print only ASCII and do not need rich
 
     return cell_len(text)
 
 
 def one_line(text: str) -> str:
-    """Return the text without control, tab, direction and newline characters."""
+    """Return the text on one line, without control, tab, direction and newline characters."""
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
 def clip(text: str, width: int) -> str:
-    """Return the text on one line, shortened with … to at most that many columns."""
+    """Return the text on one line, shortened with … to at most `width` columns."""
     line = one_line(text)
     return line if display_width(line) <= width else _head(line, width - 1) + "…"
 
 
 def clip_phrase(text: str, width: int) -> str:
-    """Return a reason on one line, shortened with … after a complete phrase, or after a complete word."""
+    """Return a text on one line, shortened with … after a complete phrase if possible, else after a word."""
     line = one_line(text)
     if display_width(line) <= width:
         return line
@@ -185,7 +188,7 @@ def clip_words(text: str, width: int) -> str:
 
 
 def short_id(id: str, width: int) -> str:
-    """Return an id within that many columns; digits of its digest and outer folders are dropped first.
+    """Return an id shortened to at most `width` columns; digits of its digest and outer folders go first.
 
     `handbook/rooms/library.md#ab1c178bc6e6` becomes `…/library.md#ab1c`.
     """
@@ -201,13 +204,13 @@ def short_id(id: str, width: int) -> str:
         line = f"…/{folders}/{name}" if slash else f"…/{name}"
     if display_width(line) <= width:
         return line
-    # One long name: its end distinguishes pages and chunks, its beginning says what it is.
+    # The name itself is too long. Keep its end, which distinguishes pages and chunks, and its beginning.
     tail = _head(line[::-1], min(width // 2, 9))[::-1]
     return f"{_head(line, width - 1 - display_width(tail))}…{tail}"
 
 
 def _head(text: str, width: int) -> str:
-    """Return as much of the beginning as fits."""
+    """Return the longest beginning of a text that fits into `width` columns."""
     used = 0
     for i, char in enumerate(text):
         used += display_width(char)

@@ -1,4 +1,7 @@
-"""Split text into sentences and words, and fold words for matching; scripts without spaces by characters."""
+"""Split text into sentences and words, and fold words for matching.
+
+Scripts without spaces are split into characters instead of words.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,9 @@ _PIECE = re.compile(rf"[{_UNSPACED}]+|(?:[^\W_{_UNSPACED}]|[{_MARKS}])+")
 _UNSPACED_CHARACTER = re.compile(rf"[{_UNSPACED}]")
 _WORD_CHARACTER = re.compile(f"[{TABLES['characters']['words']}]")
 
-# Lowercase letters, digits, and a space for everything else: three times faster than a regex.
+# Maps ASCII bytes to lowercase letters, digits, or a space. This is three times as fast as a regex.
 _ASCII_FOLD = bytes(ord(chr(byte).lower()) if byte < 128 and chr(byte).isalnum() else ord(" ") for byte in range(256))
-# Soft hyphens and joiners inside words are invisible.
+# Soft hyphens and joiners, which are invisible inside words.
 _INVISIBLE = {0x00AD: None, 0x200D: None, 0x2060: None, 0xFEFF: None}
 # Vowel signs and letter forms that Arabic, Persian and Hebrew writers omit or interchange.
 _SEMITIC = {
@@ -30,18 +33,21 @@ _SEMITIC = {
     ord("ى"): "ي",
     ord("ک"): "ك",
 }
-# Letters of some alphabets, and how people without that key type them.
+# Letters of some Latin alphabets, and what people type if their keyboard lacks them.
 _LATIN_LETTERS = str.maketrans(
     {"æ": "ae", "œ": "oe", "ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "ı": "i", "ħ": "h"}
 )
 FIRST_UNSPACED = "\u0e00"
-"""All scripts without spaces are above this character."""
+"""All scripts without spaces start at this character or later."""
 
-_MAX_TERM = 100  # characters; anything longer is data, not a word
+_MAX_TERM = 100  # characters; a longer string is data, not a word
 
 
 def words(text: str) -> list[str]:
-    """Return the folded words in order: NFKC, casefold, no accents; character pairs for unspaced scripts."""
+    """Return the words of a text in order, folded with NFKC and casefold, without accents.
+
+    Scripts without spaces yield character pairs.
+    """
     if not isinstance(text, str):
         raise InputError(f"words: text is a {type(text).__name__}; pass a string.")
     if text.isascii():
@@ -56,13 +62,13 @@ def words(text: str) -> list[str]:
 
 
 def jaccard(left: frozenset[str], right: frozenset[str]) -> float:
-    """Return the number of shared words / number of all words; 0 for two empty texts."""
+    """Return the Jaccard similarity: shared words / all words; 0 for two empty texts."""
     shared = len(left & right)
     return shared / (len(left) + len(right) - shared) if shared else 0.0
 
 
 def pieces(text: str) -> list[str]:
-    """Return lowercase words and unspaced runs in order, with their accents."""
+    """Return the words and unspaced runs of a text in order, in lowercase and with their accents."""
     if text.isascii():
         return ascii_pieces(text)
     folded = unicodedata.normalize("NFKC", text.translate(_INVISIBLE)).casefold()
@@ -80,28 +86,28 @@ def ascii_pieces(text: str) -> list[str]:
 
 
 def is_unspaced(piece: str) -> bool:
-    """Whether a piece is a run of a script without spaces."""
+    """Return whether a piece is a run in a script without spaces."""
     return piece[0] >= FIRST_UNSPACED and _UNSPACED_CHARACTER.match(piece) is not None
 
 
 def pairs(run: str) -> list[str]:
-    """Return the overlapping pairs of a run; a run of one character is that character."""
+    """Return the overlapping character pairs of a run, or the character itself if there is only one."""
     return [run[i : i + 2] for i in range(len(run) - 1)] or [run]
 
 
 def word_characters(run: str) -> list[str]:
-    """Return the characters of a run that may be words by themselves (Han and Hangul)."""
+    """Return the characters of a run that may be words on their own (Han and Hangul)."""
     return _WORD_CHARACTER.findall(run)
 
 
 def without_accents(word: str) -> str:
-    """Remove accents of Latin and Greek letters and ё, and vowel signs of Arabic and Hebrew.
+    """Remove the accents of Latin and Greek letters and of ё, and the vowel signs of Arabic and Hebrew.
 
-    Marks that make a different letter stay: й is not и, and Indic vowel signs are vowels.
+    Marks that make a different letter are kept: й is not и, and Indic vowel signs are vowels.
     """
     if word.isascii():
         return word[:_MAX_TERM]
-    # Longer words are not cached: they do not repeat, and would take much memory.
+    # Longer words are not cached, because they rarely repeat and would take a lot of memory.
     return _fold(word) if len(word) <= _MAX_TERM else _fold.__wrapped__(word)
 
 
@@ -138,29 +144,29 @@ _HARD_BREAK = re.compile(r"(?:(?<! ) {2,}|\\)$")
 _PROSE_END = re.compile(r"[.!?…][\"'»”’)\]*_]*$")
 
 MIN_WRAP_WIDTH = 40
-"""Lines of a narrower paragraph are verse, an address or a list, unless the next line starts in lowercase."""
+"""A narrower paragraph is verse, an address or a list, so its lines are joined only before a lowercase letter."""
 MIN_NARROW_WIDTH = 28
 MIN_UNSPACED_WIDTH = 16
 MAX_VERSE_WIDTH = 60
 
 
 def sentences(text: str) -> list[str]:
-    """Return the sentences of at least two words, each on one line without list and quote marks."""
+    """Return the sentences with at least two words, each on one line without list and quote markers."""
     lines = (one_line(text[start:end]) for start, end in sentence_spans(text))
     return [sentence for sentence in lines if len(words(sentence)) > 1]
 
 
 def sentence_spans(text: str, *, lowercase_starts: bool = False) -> list[Span]:
-    """Return (start, end) of each sentence, in characters, without the white space around it.
+    """Return (start, end) of each sentence, in characters, without surrounding whitespace.
 
-    With `lowercase_starts` a sentence may begin with a lowercase letter, as in typed queries.
+    With `lowercase_starts`, a sentence may begin with a lowercase letter, as in typed queries.
     """
     spans: list[Span] = []
     ends = _ANY_END if lowercase_starts else _END
     for start, end in _units(text):
         first = start
         for stop in ends.finditer(text, start, end):
-            # Only the last characters: searching all of them at each stop would be quadratic.
+            # Search only the last characters. Searching from the start at each stop would be quadratic.
             head = text[max(first, stop.start() - _LONGEST_ABBREVIATION) : stop.start()]
             if not _ABBREVIATION.search(head):
                 spans.append((first, stop.end()))
@@ -176,7 +182,7 @@ def sentence_spans(text: str, *, lowercase_starts: bool = False) -> list[Span]:
 
 
 def one_line(sentence: str) -> str:
-    """Return a sentence on one line, without list marker and hyphenation."""
+    """Return a sentence on one line, without its list marker and hyphenation."""
     lines = [_QUOTE.sub("", line, count=1).strip() for line in sentence.split("\n")]
     lines[0] = _HEADING_MARK.sub("", _ITEM.sub("", lines[0], count=1), count=1)
     joined = lines[0]
@@ -188,7 +194,7 @@ def one_line(sentence: str) -> str:
 
 
 def _units(text: str) -> Iterator[Span]:
-    """Yield the spans in which sentences are searched: wrapped lines joined, others separately."""
+    """Yield the spans to split into sentences: wrapped lines are joined, other lines are separate."""
     paragraph: list[Span] = []
     in_code = False
     position = 0
@@ -214,7 +220,7 @@ def _units(text: str) -> Iterator[Span]:
 
 
 def _paragraph_units(text: str, lines: list[Span]) -> Iterator[Span]:
-    """Join the lines of a paragraph or list item that ended because the next word did not fit."""
+    """Join the lines of a paragraph or list item that were wrapped because the next word did not fit."""
     if not lines:
         return
     raw = [text[start:end].rstrip("\r\n") for start, end in lines]
@@ -225,7 +231,7 @@ def _paragraph_units(text: str, lines: list[Span]) -> Iterator[Span]:
     prose = bool(_PROSE_END.search(bare[-1]))
     start = lines[0][0]
     for i in range(len(lines) - 1):
-        # In prose a line that starts in lowercase continues a sentence, however narrow the lines are.
+        # In prose, a line that starts in lowercase continues the sentence, however narrow the lines are.
         continues = prose and bare[i] and bare[i + 1][:1].islower()
         wrapped = continues or _is_wrapped(bare[i], bare[i + 1], width, verse=verse)
         if _HARD_BREAK.search(raw[i]) or not wrapped:
@@ -235,7 +241,7 @@ def _paragraph_units(text: str, lines: list[Span]) -> Iterator[Span]:
 
 
 def _is_wrapped(line: str, following: str, width: int, *, verse: bool) -> bool:
-    """Whether a line ends only because the next word did not fit."""
+    """Return whether a line ends only because the next word did not fit."""
     if not line or not following:
         return False
     if is_unspaced(line[-1]) or is_unspaced(following[0]):
