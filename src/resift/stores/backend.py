@@ -359,7 +359,7 @@ class EngineStore(BackendStore):
         return base.select_by_ids(distinct, {hit.id: hit for hit in hits})
 
     async def get_vectors(self, ids: Iterable[str | int]) -> Mapping[str, Vector]:
-        """Return id -> unit vector of the documents that have one."""
+        """Return id -> unit vector for the documents that have one."""
         if self.embedder is None:
             return {}
         pairs = await self._fetch([hash_id(id) for id in base.read_ids(ids)], vectors=True)

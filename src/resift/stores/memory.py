@@ -68,7 +68,7 @@ class MemoryStore(base.HybridStore):
         return base.select_by_ids(base.read_ids(ids), self._documents)
 
     async def get_vectors(self, ids: Iterable[str]) -> Mapping[str, Array]:
-        """Return id -> unit vector of the documents that have one."""
+        """Return id -> unit vector for the documents that have one."""
         return {id: self._vectors[id] for id in base.read_ids(ids) if id in self._vectors}
 
     vectors_of = base.deprecated_name("vectors_of", get_vectors)

@@ -32,7 +32,7 @@ from resift.stores.graph.cypher_guard import check_cypher_for
 from resift.types import Hit, JsonMapping, JsonObject, JsonValue, to_json
 from resift.validation import Options, check_arguments, check_k, check_mapping, check_number, option
 
-MAX_ANSWER_BYTES = 64 << 20
+MAX_RESPONSE_BYTES = 64 << 20
 
 _START_TIMEOUT_S = 30.0
 _POLL_INTERVAL_S = 0.02
@@ -50,7 +50,7 @@ class EngineProcess:
     def __init__(self, path: str, *, store: str, memory_bytes: int, threads: int) -> None:
         self._store = store
         self._memory_bytes = memory_bytes
-        self._answers: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._responses: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         # -P: the script's folder must not come first on the child's import path.
         self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and script
             [sys.executable, "-P", __file__, path, str(memory_bytes // 2), str(threads)],
@@ -59,11 +59,11 @@ class EngineProcess:
             stderr=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
-        threading.Thread(target=self._read_answers, daemon=True).start()
-        answer = self._wait(_START_TIMEOUT_S)
-        if "error" in answer:
+        threading.Thread(target=self._read_responses, daemon=True).start()
+        response = self._wait(_START_TIMEOUT_S)
+        if "error" in response:
             self.end()
-            raise StoreError(f"{store!r} cannot open its graph database read-only: {answer['error']}", store=store)
+            raise StoreError(f"{store!r} cannot open its graph database read-only: {response['error']}", store=store)
 
     @property
     def is_alive(self) -> bool:
@@ -90,7 +90,7 @@ class EngineProcess:
                 if pipe is not None:
                     pipe.close()
 
-    def _read_answers(self) -> None:
+    def _read_responses(self) -> None:
         assert self._process.stdout is not None  # noqa: S101 - opened as a pipe
         frame: bytes | None = b""
         while frame is not None:
@@ -98,17 +98,17 @@ class EngineProcess:
                 frame = _read_frame(self._process.stdout)
             except (OSError, ValueError):
                 frame = None
-            self._answers.put(frame)
+            self._responses.put(frame)
 
     def _wait(self, timeout_s: float) -> JsonObject:
         give_up_at = time.monotonic() + timeout_s
         while True:
             with contextlib.suppress(queue.Empty):
-                frame = self._answers.get(timeout=_POLL_INTERVAL_S)
+                frame = self._responses.get(timeout=_POLL_INTERVAL_S)
                 if frame is None:
                     raise self._end_with_error("ended the engine process, or it was closed")
-                answer: JsonObject = json.loads(frame)
-                return answer
+                response: JsonObject = json.loads(frame)
+                return response
             if time.monotonic() >= give_up_at:
                 raise self._end_with_error(f"took more than {timeout_s:g} s and was stopped", transient=True)
             if resident_bytes(self._process.pid) > self._memory_bytes:
@@ -154,7 +154,7 @@ def _write_frame(target: IO[bytes], body: bytes) -> None:
 
 def main(path: str, buffer_pool_bytes: int, threads: int) -> None:
     """Open the database read-only and serve requests until standard input ends."""
-    answers = os.fdopen(os.dup(1), "wb")
+    output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # keeps the engine's own output apart from the frames
     try:
         import ladybug
@@ -162,9 +162,9 @@ def main(path: str, buffer_pool_bytes: int, threads: int) -> None:
         database = ladybug.Database(path, read_only=True, buffer_pool_size=buffer_pool_bytes, max_num_threads=threads)
         connection = ladybug.Connection(database)
     except Exception as exc:
-        _send(answers, {"error": str(exc), "kind": "open"})
+        _send(output, {"error": str(exc), "kind": "open"})
         return
-    _send(answers, {"ready": True})
+    _send(output, {"ready": True})
     requests: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
     def listen() -> None:
@@ -174,13 +174,13 @@ def main(path: str, buffer_pool_bytes: int, threads: int) -> None:
 
     threading.Thread(target=listen, daemon=True).start()
     while True:
-        _send(answers, _execute(connection, pickle.loads(requests.get())))  # noqa: S301 - from the parent
+        _send(output, _execute(connection, pickle.loads(requests.get())))  # noqa: S301 - from the parent
 
 
-def _send(target: IO[bytes], answer: JsonObject) -> None:
-    body = json.dumps(answer).encode()
-    if len(body) > MAX_ANSWER_BYTES:
-        message = f"The rows take {len(body)} bytes, more than {MAX_ANSWER_BYTES}"
+def _send(target: IO[bytes], response: JsonObject) -> None:
+    body = json.dumps(response).encode()
+    if len(body) > MAX_RESPONSE_BYTES:
+        message = f"The rows take {len(body)} bytes, more than {MAX_RESPONSE_BYTES}"
         body = json.dumps({"error": message, "kind": "size"}).encode()
     _write_frame(target, body)
 
@@ -304,15 +304,15 @@ class LadybugGraphStore:
                     running.clear()  # the process may now serve another query
 
         try:
-            answer = await self._workers.run(run)
+            response = await self._workers.run(run)
         except asyncio.CancelledError:  # stop the work, not just the wait for it
             cancelled.set()
             for engine in running:
                 engine.end()
             raise
-        if "error" in answer:
-            raise self._explain(answer)
-        return self._make_hits(answer["columns"], answer["rows"], k)
+        if "error" in response:
+            raise self._explain(response)
+        return self._make_hits(response["columns"], response["rows"], k)
 
     async def close(self) -> None:
         """End the engine processes; later queries raise StoreError."""
@@ -372,9 +372,9 @@ class LadybugGraphStore:
             if not keep:
                 engine.end()
 
-    def _explain(self, answer: JsonMapping) -> StoreError:
-        message = str(answer["error"])
-        if answer["kind"] == "size":
+    def _explain(self, response: JsonMapping) -> StoreError:
+        message = str(response["error"])
+        if response["kind"] == "size":
             return self._error(f"returned too much data: {message}")
         if message.startswith("Interrupted"):
             return self._error(f"took more than {self._timeout_s:g} s", transient=True)

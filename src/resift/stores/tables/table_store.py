@@ -117,7 +117,7 @@ class TableColumns:
         self.vector: str | None = arguments.get("vector")
         self.tests = parse_filter(arguments.get("filter"))
 
-    def named(self) -> list[tuple[str, str]]:
+    def list_named_columns(self) -> list[tuple[str, str]]:
         """Return (argument, column) for every column that the caller named."""
         names = [("fields", name) for name in self.fields or ()]
         names += [("id", name) for name in self.id]
@@ -128,7 +128,7 @@ class TableColumns:
     def check(self, table: str, columns: Iterable[str], *, what: str = "columns") -> None:
         """Raise InputError for the first named column that does not exist."""
         known = list(columns)
-        for argument, name in self.named():
+        for argument, name in self.list_named_columns():
             if name not in known and name.partition(".")[0] not in known:
                 raise missing_column(table, name, known, f"{argument}=", what)
 
@@ -533,7 +533,7 @@ class TypedTable(TableStore):
         selected = [name for name, column in column_types.items() if column.kind not in hidden]
         if columns.metadata is not None:
             needed = {*columns.id, *(columns.fields or ()), *columns.metadata}
-            needed |= {name for argument, name in columns.named() if argument == "filter"}
+            needed |= {name for argument, name in columns.list_named_columns() if argument == "filter"}
             selected = [name for name in column_types if name in needed]
         self._selected = selected
 
