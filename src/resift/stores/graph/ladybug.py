@@ -32,7 +32,7 @@ from resift.stores.graph.cypher_guard import check_cypher_for
 from resift.types import Hit, JsonMapping, JsonObject, JsonValue, to_json
 from resift.validation import Options, check_arguments, check_k, check_mapping, check_number, option
 
-MAX_RESPONSE_BYTES = 64 << 20
+MAX_ANSWER_BYTES = 64 << 20
 
 _START_TIMEOUT_S = 30.0
 _POLL_INTERVAL_S = 0.02
@@ -179,8 +179,8 @@ def main(path: str, buffer_pool_bytes: int, threads: int) -> None:
 
 def _send(target: IO[bytes], response: JsonObject) -> None:
     body = json.dumps(response).encode()
-    if len(body) > MAX_RESPONSE_BYTES:
-        message = f"The rows take {len(body)} bytes, more than {MAX_RESPONSE_BYTES}"
+    if len(body) > MAX_ANSWER_BYTES:
+        message = f"The rows take {len(body)} bytes, more than {MAX_ANSWER_BYTES}"
         body = json.dumps({"error": message, "kind": "size"}).encode()
     _write_frame(target, body)
 
