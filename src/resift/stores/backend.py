@@ -128,7 +128,7 @@ class BackendStore(base.HybridSearch):
         if self.vector_dimension not in (0, len(vector)):
             raise StoreError(
                 f"The vectors of {self.name!r} have {self.vector_dimension} dimensions, and the embedder returns "
-                f"{len(vector)}. Use the embedder that it was built with.",
+                f"{len(vector)}. Use the embedder that produced those vectors.",
                 store=self.name,
             )
         exact = self.exact or not await self._has_vector_index()
@@ -182,7 +182,7 @@ class BackendStore(base.HybridSearch):
         repeated = [id for id, count in Counter(hit.id for hit in hits).items() if count > 1]
         if repeated:
             raise StoreError(
-                f"Two rows of {self.name!r} have the id {repeated[0]!r}; set id= to a unique column, or to several.",
+                f"Two rows of {self.name!r} have the id {repeated[0]!r}; set id= to one or several unique columns.",
                 store=self.name,
             )
         if all(hit.score is None for hit in hits):
@@ -212,7 +212,7 @@ class BackendStore(base.HybridSearch):
         except Exception as exc:
             raise self._explain(exc) from exc
 
-    # Implemented by engines
+    # Implemented by subclasses
 
     def _filter_tests(self, where: Where | None) -> list[Test]:
         return filters.parse_filter(where)
@@ -427,7 +427,7 @@ class EngineStore(BackendStore):
                 store=self.name,
             )
 
-    # Implemented by engines
+    # Implemented by subclasses
 
     async def _write(self, records: Sequence[Record]) -> None:
         """Create the table if needed, and add or replace these records."""

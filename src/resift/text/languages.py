@@ -167,7 +167,7 @@ def is_supported(text: str, encode: Encode, *, unknown: int | None = None) -> bo
         (ideographs, sum(map(len, ideographs)) / 2),
         (runs, sum(map(len, runs)) / _CHARS_PER_WORD),
     ]
-    # Models trained on Chinese also use one piece per ideograph, so single letters mean nothing there.
+    # Models trained on Chinese also use one piece per ideograph, so ideographs may be single letters.
     unsupported = [
         count
         for group, count in groups

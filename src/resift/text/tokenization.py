@@ -1,6 +1,6 @@
 """Split text into sentences and words, and fold words for matching.
 
-Scripts without spaces are split into characters instead of words.
+In scripts without spaces, pairs of characters take the place of words.
 """
 
 from __future__ import annotations

@@ -358,7 +358,7 @@ class _Parser:
                 depth += 1
                 self._index += 1
             if self._peek().kind not in (WORD, NAME):
-                raise self._error("something else where a name is expected")
+                raise self._error("another token where a name is expected")
             self._index += 1
             while depth and self._peek().is_(")"):
                 depth -= 1
@@ -373,7 +373,7 @@ class _Parser:
     def _take_type(self) -> None:
         """Take the complete type in CAST(x AS type): INT64[], DECIMAL(18, 3), STRUCT(a UNION(b INT64, c STRING))."""
         if self._peek().kind not in (WORD, NAME):
-            raise self._error("something else where a name is expected")
+            raise self._error("another token where a name is expected")
         self._index += 1
         closers: list[str] = []
         while closers or not self._peek().is_(")"):
@@ -413,7 +413,7 @@ class _Parser:
             self._open_bracket(text)
         elif text in ")]}":
             if _CLOSERS.get(top.opener) != text:
-                raise self._error(f"{text!r} closes no bracket")
+                raise self._error(f"{text!r} does not match an open bracket")
             self._check_complete(top)
             self._frames.pop()
             self._advance(top.then)

@@ -106,7 +106,7 @@ class EngineProcess:
             with contextlib.suppress(queue.Empty):
                 frame = self._responses.get(timeout=_POLL_INTERVAL_S)
                 if frame is None:
-                    raise self._end_with_error("ended the engine process, or it was closed")
+                    raise self._end_with_error("ended the engine process, or the store was closed")
                 response: JsonObject = json.loads(frame)
                 return response
             if time.monotonic() >= give_up_at:

@@ -469,7 +469,7 @@ class DatabaseFile:
         if application == 0 and count_tables(connection) == 0:
             raise self._error(f"{self.path} is empty. Index some documents into it first.")
         if application != APPLICATION_ID:
-            raise self._error(f"{self.path} is a database of another program. Choose another file for the index.")
+            raise self._error(f"{self.path} is the database of another program. Choose another file for the index.")
         if connection.version == 1:
             raise self._error(
                 f"{self.path} was written by Resift 0.1, which this version cannot read. Rebuild it from "

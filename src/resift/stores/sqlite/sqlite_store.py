@@ -307,7 +307,7 @@ class SQLiteStore(base.HybridStore):
 
         With `lazy`, hits decode their text and metadata on first use.
         """
-        if not lazy and base.is_empty_search(query, k, where):  # before a lazy search, the pipeline has checked
+        if not lazy and base.is_empty_search(query, k, where):  # pipelines check the arguments of lazy searches
             return []
         tests = [] if where is None else parse_filter(where)
         vector, user = None, self._user

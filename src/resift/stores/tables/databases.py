@@ -337,7 +337,7 @@ class SQLStatement(table_store.TableStore):
             raise InputError(f"The statement uses :{missing[0]}; pass its value in parameters=.")
         unused = sorted(set(self._parameters) - used)
         if unused:
-            raise InputError(f"parameters= has {unused[0]!r}, which the statement does not use.")
+            raise InputError(f"parameters= contains {unused[0]!r}, which the statement does not use.")
         self._uses = used & set(_OWN)
         if not self._uses & {"query", "vector"}:
             raise InputError("The statement uses neither :query nor :vector, so every query returns the same rows.")

@@ -244,7 +244,7 @@ class ElasticsearchQuery(TableStore):
         code = getattr(exc, "status_code", None) or getattr(getattr(exc, "meta", None), "status", None)
         code = code or getattr(getattr(exc, "response", None), "status_code", None)
         hint = {400: " The server rejected the body.", 401: " The API key is missing or wrong.",
-                403: " The API key may not read the index.", 404: " There is no such index.",
+                403: " The API key is not allowed to read the index.", 404: " There is no such index.",
                 429: " The server is busy."}.get(code or 0, "")  # fmt: skip
         return StoreError(
             f"Index {self.index!r} of {self.name!r} failed: {code or type(exc).__name__}.{hint}",

@@ -307,7 +307,7 @@ class TableStore(BackendStore):
         with self._explained():
             return await method(**arguments)
 
-    # Implemented by engines
+    # Implemented by subclasses
 
     async def _scan(self, tests: Sequence[Test], words: Sequence[str], limit: int) -> tuple[list[Row], int]:
         """Return up to `limit` rows that may pass the tests, and the total number of such rows.
