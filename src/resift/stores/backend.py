@@ -182,7 +182,7 @@ class BackendStore(base.HybridSearch):
         repeated = [id for id, count in Counter(hit.id for hit in hits).items() if count > 1]
         if repeated:
             raise StoreError(
-                f"Two rows of {self.name!r} have the id {repeated[0]!r}; set id= to one or several unique columns.",
+                f"Two rows of {self.name!r} have the id {repeated[0]!r}; set id= to a unique column or combination.",
                 store=self.name,
             )
         if all(hit.score is None for hit in hits):
