@@ -81,7 +81,7 @@ def test_unusual_encodings_are_read_and_flagged():
     ("content", "words", "message"),
     [
         ('{"id": "a", "text": "x"}\n{"id": "a", "text": "y"}\n', [], "share the id 'a'"),
-        ('{"sku": "x", "n": 3}\n', [], "sku, n (int). Name those to read with"),
+        ('{"sku": "x", "n": 3}\n', [], "sku, n (int). Choose the text fields with"),
         ('{"text": "x"}\n', ["--id-key", "url"], "document 1 has no 'url'"),
         ('{"text": "x"}\n', ["--model", "who/knows"], "who/knows"),
     ],

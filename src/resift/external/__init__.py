@@ -1,1 +1,1 @@
-"""Results and records of other systems, read as they are."""
+"""Read search results and records of other systems without conversion by the caller."""

@@ -1,4 +1,4 @@
-"""Read candidates: strings, dicts, hits and results of search systems become hits."""
+"""Convert strings, dicts and results of search systems to hits."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from resift.types import Hit, JsonMapping, JsonObject, JsonValue, set_original, 
 from resift.validation import type_name
 
 Candidate = str | JsonMapping | Hit | object
-"""A text, a record, a hit, or a result of a search system."""
+"""A text, a record, a hit, or one result of a search system."""
 Candidates = Iterable[Candidate] | Table | object
-"""A list of candidates, a table, a cursor, or a whole response of a search system."""
+"""A list of candidates, a table, a cursor, or the full response of a search system."""
 MissingText = Literal["last", "empty", "id", "raise"]
 _NOT_METADATA = frozenset({*HIT_KEYS, DISTANCE, REPEATABLE_ID})
 
@@ -46,18 +46,18 @@ def read_hits(
     flags: dict[str, str] | None = None,
     fields: dict[str, None] | None = None,
 ) -> list[Hit]:
-    """Return one hit per candidate, in order; `name` is the name of the argument in messages.
+    """Return one hit per candidate, in order. Error messages refer to the argument as `name`.
 
-    The text of a dict is read as `resift.external.records` describes; its other fields become metadata.
-    Results of search systems are read by their structure, and `hit.original` is the object that was passed.
-    Candidates without an id are numbered from "0", or "0#2" if another one has that id; where strings are ids,
-    lists are fused by id, and a text without one gets an id from its content. A score that is not a finite
-    number is refused, unless `flags` (id -> problem) is given to note it. `fields` collects the names of the
-    text fields.
+    The text of a dict is extracted as described in `resift.external.records`; its other fields become metadata.
+    Results of search systems are recognized by their structure. `hit.original` is the object that was passed.
+    Candidates without an id are numbered from "0", or "0#2" if that id is taken. With `strings_are="id"`, lists
+    are fused by id, so a text without an id gets one from its content. A score that is not a finite number
+    raises an error, unless `flags` (id -> problem) is passed to collect such problems. `fields` collects the
+    names of the text fields.
     """
     items = list_documents(candidates, name)
     keys = check_text_keys(text_keys)
-    if not set(map(type, items)) - {Hit}:  # usually, all are hits already
+    if not set(map(type, items)) - {Hit}:  # the usual case: every candidate is a hit already
         hits = cast("list[Hit]", items)
     else:
         records = _read_records(items, strings_are)
@@ -87,42 +87,42 @@ def read_hits(
         if hit.id in seen:
             raise DuplicateIdError(
                 f"Candidates {seen[hit.id]} and {number} share the id {hit.id!r}. "
-                "Give each its own id, or leave ids out to have them numbered."
+                "Give each its own id, or omit the ids to have the candidates numbered."
             )
         seen[hit.id] = number
-    # The two usual policies leave every hit as it is.
-    return hits if missing_text in ("last", "empty") else [_filled(hit, missing_text, keys) for hit in hits]
+    # The two usual policies do not change any hit.
+    return hits if missing_text in ("last", "empty") else [_fill_text(hit, missing_text, keys) for hit in hits]
 
 
 def _read_records(items: Sequence[object], strings_are: Literal["text", "id"]) -> list[JsonValue]:
-    """Return a flat record per item; hits stay as they are."""
+    """Return a flat record per item. Hits are returned unchanged."""
     readers: dict[type, Callable[[Any], JsonObject] | None] = {}
     records: list[JsonValue] = []
     for number, item in enumerate(items):
         if isinstance(item, Hit):
             records.append(item)
         elif isinstance(item, str):
-            records.append({strings_are: str(item)})  # not a subclass such as a string of NumPy
+            records.append({strings_are: str(item)})  # converts subclasses such as NumPy strings
         elif type(item) is dict or isinstance(item, Mapping):
             records.append(flatten_record(item))
         elif type(item) is tuple and len(item) == 2 and isinstance(item[0], (str, Mapping)):
             if isinstance(item[0], str) and isinstance(item[1], str):
-                raise InvalidHitError(f"Candidate {number} has two strings; pass {{'id': …, 'text': …}}.")
+                raise InvalidHitError(f"Candidate {number} is a pair of strings; pass {{'id': …, 'text': …}}.")
             inner = {"id" if strings_are == "id" else "text": item[0]} if isinstance(item[0], str) else item[0]
             records.append({**flatten_record(inner), "score": item[1]})
         else:
             kind = type(item)
-            # Objects of one type have one reader; tuples depend on what is in them.
+            # All objects of a type share one reader, except tuples, whose reader depends on their items.
             if kind not in readers or kind is tuple:
                 readers[kind] = find_reader(item)
             read = readers[kind]
             if read is None:
-                raise InvalidHitError(_unknown(item, number))
+                raise InvalidHitError(_unknown_candidate(item, number))
             records.append(read(item))
-    # Only the whole list shows the sign of distances, and which chunks are of one file.
+    # The sign of distances and repeated file ids can only be determined from the complete list.
     ranked = [record for record in records if isinstance(record, dict) and DISTANCE in record]
     if ranked:
-        for record, score in zip(ranked, orient_scores([each[DISTANCE] for each in ranked]), strict=True):
+        for record, score in zip(ranked, orient_scores([record[DISTANCE] for record in ranked]), strict=True):
             record["score"] = score
     taken: set[str | None] = set()
     for record in records:
@@ -133,25 +133,25 @@ def _read_records(items: Sequence[object], strings_are: Literal["text", "id"]) -
 
 
 def _unused_id(id: str, taken: Collection[str | None]) -> str:
-    """Return this id, or with #2, #3 and so on if others have it."""
-    return next(each for n in count(1) if (each := id if n == 1 else f"{id}#{n}") not in taken)
+    """Return the id, with the suffix #2, #3 and so on if it is taken."""
+    return next(unused for n in count(1) if (unused := id if n == 1 else f"{id}#{n}") not in taken)
 
 
-def _unknown(item: object, number: int) -> str:
+def _unknown_candidate(item: object, number: int) -> str:
     if isinstance(item, (tuple, list)):
         kinds = ", ".join(type(part).__name__ for part in item[:6])
         return (
             f"Candidate {number} is a {type(item).__name__} of {kinds}; pass (text, score), a dict, "
-            "or the cursor, which has the names of the columns."
+            "or the cursor, which knows the column names."
         )
     return (
         f"Candidate {number} is {type_name(item)}; pass a string, a dict, a Hit, or a result of a search "
-        "system that Resift reads (docs/rerank-your-results.md)."
+        "system that Resift supports (docs/rerank-your-results.md)."
     )
 
 
 def has_id(candidate: object) -> bool:
-    """Whether a candidate has an id of its own."""
+    """Whether a candidate has an explicit id."""
     if isinstance(candidate, (str, Hit)):
         return isinstance(candidate, Hit)
     [record] = _read_records([candidate], "text")
@@ -159,7 +159,7 @@ def has_id(candidate: object) -> bool:
 
 
 def content_id(text: str) -> str:
-    """Return an id for a document without one. Equal texts get equal ids, so that lists can be fused."""
+    """Return an id derived from the text. Equal texts get equal ids, so lists can be fused."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
@@ -169,28 +169,28 @@ def _id(row: JsonMapping, number: int) -> str | None:
         if value is None:
             continue
         if isinstance(value, UUID) or (isinstance(value, float) and value.is_integer()):
-            value = str(value).removesuffix(".0")  # pandas has integers as floats next to missing ones
+            value = str(value).removesuffix(".0")  # pandas converts integers to floats in a column with missing values
         if not isinstance(value, (str, int)):
             raise InvalidHitError(f"Candidate {number}: {key} is {value!r}; it must be a string or an int.")
         if value == "":
-            raise InvalidHitError(f"Candidate {number}: {key} is empty; name it or leave the key out.")
+            raise InvalidHitError(f"Candidate {number}: {key} is empty; give it a value or omit the key.")
         return str(value)
     return None
 
 
-def _score(given: object, id: str, number: int, flags: dict[str, str] | None) -> float | None:
-    if given is None or (type(given) is float and math.isfinite(given)):
-        return given
+def _score(value: object, id: str, number: int, flags: dict[str, str] | None) -> float | None:
+    if value is None or (type(value) is float and math.isfinite(value)):
+        return value
     try:
-        return to_finite_float(given, of=f"Candidate {number}")
+        return to_finite_float(value, of=f"Candidate {number}")
     except InvalidHitError:
         if flags is None:
             raise
-        flags[id] = f"came with score {given!r}, which is not a finite number"
+        flags[id] = f"came with score {value!r}, which is not a finite number"
         return None
 
 
-def _filled(hit: Hit, policy: MissingText, keys: Sequence[str] | None) -> Hit:
+def _fill_text(hit: Hit, policy: MissingText, keys: Sequence[str] | None) -> Hit:
     if hit.text.strip():
         return hit
     if policy == "id":

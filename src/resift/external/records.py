@@ -1,17 +1,17 @@
-"""Which fields of a record are its text, and how they are joined. Every entry point reads records here.
+"""Select the text fields of a record and join them. Every entry point reads records with this module.
 
 A record is a JSON object, a dict, or a row of CSV, Parquet or a DataFrame. Its text is its title, then every
 other text field, with an empty line between them:
 
-1. Fields with a known name, in the order of `TITLE_NAMES` and `BODY_NAMES`, whatever the case of the name.
-2. Strings of at least 5 words under any other name, in the order of their names, also in lists.
-3. Without a field of 1 or 2 beyond the title, the objects inside the record, such as Elasticsearch's
-   `_source`, and then its `metadata`. Fields in them are named with dots: `_source.body`.
-4. Without any field beyond the title, strings of at least 3 words.
+1. Fields with a known name, in the order of `TITLE_NAMES` and `BODY_NAMES`. Case is ignored.
+2. Strings of at least 5 words under any other name, sorted by name. Lists of strings count as well.
+3. If rules 1 and 2 find nothing but the title: the objects inside the record, such as Elasticsearch's
+   `_source`, and then its `metadata`. Their fields have dotted names: `_source.body`.
+4. If there is still nothing but the title: strings of at least 3 words.
 
 `text_keys` and `fields` replace these rules: exactly those fields are read, in that order. With `fields`,
-each part begins with the name of its field. Results of search systems are flattened first, so that `title`
-is `_source.title` of Elasticsearch and `payload.title` of Qdrant.
+each part begins with the name of its field. Results of search systems are flattened first, so `title`
+refers to `_source.title` in Elasticsearch and to `payload.title` in Qdrant.
 """
 
 from __future__ import annotations
@@ -46,25 +46,25 @@ JOIN = "\n\n"
 _TITLES = frozenset(TITLE_NAMES)
 _KNOWN = {name: rank for rank, name in enumerate((*TITLE_NAMES, *BODY_NAMES))}
 HIT_KEYS = ("score", "source", "source_store")
-"""Fields of a dict that say how it was found; they are not metadata of a hit."""
+"""Fields of a dict that describe how it was retrieved. They do not become metadata of the hit."""
 
 _ID_OR_METADATA = frozenset({*ID_KEYS, "metadata"})
 _NEVER_TEXT = frozenset({*_ID_OR_METADATA, *HIT_KEYS, "rank", "embedding", "embeddings", "vector", "vectors"})
 _SIMPLE = frozenset({*_ID_OR_METADATA, *HIT_KEYS, "text"})
 _LONG_WORDS, _SHORT_WORDS = 5, 3
-_MIN_LONG = 10  # characters of five words in a script without spaces
+_MIN_LONG = 10  # length of five words in a script without spaces
 _MAX_DEPTH = 4
 _WORD = re.compile(r"[^\W\d_]{2}")
-# Scripts without spaces: about two characters a word.
+# Characters of scripts without spaces. About two of them make a word.
 _DENSE = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 _ADDRESS = re.compile(r"[/\\@=]")
 
 Part = tuple[str, str]
-"""The dotted name of a field, and its text."""
+"""The dotted name of a field and its text."""
 
 
 class RecordText(NamedTuple):
-    """The text of one record, and the names of the fields it was read from, in order."""
+    """The text of one record and the names of its source fields, in order."""
 
     title: str = ""
     body: str = ""
@@ -72,30 +72,30 @@ class RecordText(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Title and body; a record with one text field has exactly the text of that field."""
+        """Title and body. If the record has one text field, exactly the text of that field."""
         if self.title and self.body:
             return f"{self.title.strip()}{JOIN}{self.body.strip()}"
         return self.title or self.body
 
     @property
     def name_only(self) -> bool:
-        """Whether it was read from a name or a heading alone, without a title or a body."""
+        """Whether the text comes from a name or a heading only, without a title or a body."""
         return all(_leaf(field) in TITLE_NAMES[1:] for field in self.fields)
 
 
 class LabeledFields(tuple[str, ...]):
-    """Names of fields whose texts are joined with their names in front."""
+    """Names of fields whose texts are joined, each prefixed with its name."""
 
     __slots__ = ()
 
 
 def read_text(record: JsonMapping, keys: Sequence[str] | None = None) -> RecordText:
-    """Return the text of a record: of the fields named by `keys`, or by the rules of this module."""
+    """Return the text of a record, from the fields in `keys` or else by the rules of this module."""
     return read_flat_text(flatten_record(record), keys, original=record)
 
 
 def read_flat_text(record: JsonMapping, keys: Sequence[str] | None, *, original: JsonMapping) -> RecordText:
-    """Return the text of a record that is flattened already; `keys` may also be names in the original."""
+    """Return the text of a flattened record. `keys` may also name fields of the original."""
     if keys is None:
         text = record.get("text")
         if isinstance(text, str) and text.strip() and record.keys() <= _SIMPLE:
@@ -104,74 +104,74 @@ def read_flat_text(record: JsonMapping, keys: Sequence[str] | None, *, original:
         if not parts or (_leaf(parts[-1][0]) in _TITLES and all(_leaf(name) in _TITLES for name, _ in parts)):
             titles = {name for name, _ in parts}
             parts += [part for part in _short_fields(record) if part[0] not in titles]
-        return _joined(parts)
+        return _join_parts(parts)
     parts = [part for key in keys for part in _named_field(original, key) or _named_field(record, key)]
     if isinstance(keys, LabeledFields) and len(keys) > 1:
         labeled = [f"{_leaf(name).replace('_', ' ')}: {text.strip()}" for name, text in parts]
         return RecordText(body=JOIN.join(labeled), fields=tuple(name for name, _ in parts))
-    return _joined(parts)
+    return _join_parts(parts)
 
 
 def check_fields(
     fields: Sequence[str] | Mapping[str, float] | str | None, text_keys: Sequence[str] | str | None = None
 ) -> tuple[str, ...] | None:
-    """Return the names of the fields to read, with labels if they are from `fields`.
+    """Return the names of the fields to read. Those from `fields` are labeled.
 
-    A dict of weights orders the fields, the heaviest first; a weight of 0 leaves a field out.
+    A dict of weights sorts the fields by weight, highest first. A weight of 0 excludes a field.
     """
     if fields is None:
         return check_text_keys(text_keys)
     if text_keys is not None:
-        raise InputError("Pass fields or text_keys, not both; fields puts the name of each field in front.")
+        raise InputError("Pass fields or text_keys, not both; fields prefixes each text with the name of its field.")
     if isinstance(fields, Mapping):
         for name, weight in fields.items():
             if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight < math.inf:
-                raise InputError(f"fields has the weight {weight!r} for {name!r}; pass a number from 0 up.")
+                raise InputError(f"fields has the weight {weight!r} for {name!r}; pass 0 or a positive number.")
         weights: dict[str, float] = {name: weight for name, weight in fields.items() if weight}
-        fields = sorted(weights, key=weights.__getitem__, reverse=True)  # equal weights stay in their order
+        fields = sorted(weights, key=weights.__getitem__, reverse=True)  # stable
     return LabeledFields(check_text_keys(fields, "fields") or ())
 
 
 def check_text_keys(keys: Sequence[str] | str | None, argument: str = "text_keys") -> tuple[str, ...] | None:
-    """Return the names of the fields to read; one string may name several, separated by commas."""
+    """Return the names of the fields to read. A string may contain several names, separated by commas."""
     if keys is None or isinstance(keys, LabeledFields):
         return keys
     if not isinstance(keys, (str, Iterable)) or isinstance(keys, (bytes, Mapping)):
-        raise InputError(f"{argument} is {type_name(keys)}; pass names of fields, such as ['title', 'body'].")
-    given = [keys] if isinstance(keys, str) else [check_text(key, argument) for key in keys]
-    names = tuple(name.strip() for one in given for name in one.split(",") if name.strip())
+        raise InputError(f"{argument} is {type_name(keys)}; pass field names, such as ['title', 'body'].")
+    groups = [keys] if isinstance(keys, str) else [check_text(key, argument) for key in keys]
+    names = tuple(name.strip() for group in groups for name in group.split(",") if name.strip())
     if not names:
-        raise InputError(f"{argument} is empty; pass names of fields, such as ['title', 'body'], or leave it out.")
+        raise InputError(f"{argument} is empty; pass field names, such as ['title', 'body'], or omit it.")
     return names
 
 
 def read_metadata(record: JsonMapping, text: RecordText, *, without: Collection[str] = ()) -> JsonObject:
-    """Return the title of a record and all that is neither its id nor in its text, nor in `without`."""
+    """Return the metadata of a record: its title, and all fields except ids, text fields and `without`."""
     nested = record.get("metadata")
     metadata = dict(nested) if nested and isinstance(nested, Mapping) else {}
-    read = [name for name in text.fields if name not in _TITLES and name.casefold() not in _TITLES]
+    body_fields = [name for name in text.fields if name not in _TITLES and name.casefold() not in _TITLES]
     for key, value in record.items():
-        if key not in _ID_OR_METADATA and key not in without and not (key in read and isinstance(value, str)):
+        if key not in _ID_OR_METADATA and key not in without and not (key in body_fields and isinstance(value, str)):
             metadata[key] = value
     return metadata
 
 
 def text_from(fields: Iterable[str]) -> str:
-    """Return "text from: title, body" for messages and traces; "" where there are no fields to name."""
+    """Return "text from: title, body" for messages and traces, or "" without fields."""
     names = list(dict.fromkeys(fields))
     more = f" and {len(names) - 8} more" if len(names) > 8 else ""
     return f"text from: {', '.join(names[:8])}{more}" if names else ""
 
 
 def no_text(records: Iterable[JsonMapping], keys: Sequence[str] | None, option: str) -> str:
-    """Return why these records have no text: what was looked for, what they have, and what to pass."""
+    """Explain why records have no text: the expected fields, the existing fields, and the option to set."""
     shown = ", ".join(dict.fromkeys(name for record in records for name in _field_names(record)))[:300] or "none"
-    looked = f"looked for {', '.join(keys)}" if keys else "no field has a known name or several words"
-    return f"{looked}; the fields are: {shown}. Name those to read with {option}."
+    problem = f"looked for {', '.join(keys)}" if keys else "no field has a known name or several words"
+    return f"{problem}; available fields: {shown}. Choose the text fields with {option}."
 
 
 def _field_names(record: JsonMapping, prefix: str = "") -> Iterator[str]:
-    """Yield the names of all fields, nested ones with dots, and the type of those that are not text."""
+    """Yield the names of all fields. Nested names are dotted; fields that are not strings have their type."""
     for key, value in record.items():
         if isinstance(value, Mapping) and value:
             yield from _field_names(value, f"{prefix}{key}.")
@@ -179,7 +179,7 @@ def _field_names(record: JsonMapping, prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{key}" if isinstance(value, str) else f"{prefix}{key} ({type(value).__name__})"
 
 
-def _joined(parts: Sequence[Part]) -> RecordText:
+def _join_parts(parts: Sequence[Part]) -> RecordText:
     if not parts:
         return RecordText()
     names, texts = zip(*parts, strict=True)
@@ -188,14 +188,14 @@ def _joined(parts: Sequence[Part]) -> RecordText:
         title, texts = texts[0], texts[1:]
     body = texts[0]
     if len(texts) > 1:
-        bodies = dict.fromkeys(text.strip() for text in texts)  # the same text under two names is one text
+        bodies = dict.fromkeys(text.strip() for text in texts)  # a text that occurs under two names is used once
         body = JOIN.join(bodies) if len(bodies) > 1 else body
     return RecordText(title, body, names)
 
 
 @lru_cache(maxsize=1024)
 def _sort_keys(keys: tuple[object, ...]) -> tuple[list[str], list[str]]:
-    """Return the keys with known names, in the order of these names, and the others that may be text."""
+    """Return the known keys in their fixed order, and the other keys that may hold text."""
     known: list[tuple[int, str]] = []
     others: list[str] = []
     for key in keys:
@@ -208,7 +208,7 @@ def _sort_keys(keys: tuple[object, ...]) -> tuple[list[str], list[str]]:
 
 
 def _text_fields(record: JsonMapping, *, depth: int) -> list[Part]:
-    known, others = _sort_keys(tuple(record))  # records of one list have the same keys
+    known, others = _sort_keys(tuple(record))  # cached, because the records of a list share their keys
     parts: list[Part] = []
     for key in known:
         value = record[key]
@@ -235,19 +235,19 @@ def _long_text(value: object, depth: int) -> str:
 
 
 def _nested_fields(record: JsonMapping, *, depth: int, titles: bool) -> list[Part]:
-    """Return the text fields of the objects in a record; of those that have a title only, where `titles`."""
+    """Return the text fields of nested objects. Objects with nothing but a title count only if `titles` is set."""
     objects = {key: value for key, value in record.items() if isinstance(value, Mapping)}
     for names in (sorted(key for key in objects if isinstance(key, str) and key != "metadata"), ["metadata"]):
-        found: list[Part] = []
+        parts: list[Part] = []
         for key in names:
             value = objects.get(key)
             hidden = key.startswith(("_", "@")) and key != "_source"
             if value is not None and not hidden and key.casefold() not in _KNOWN:
                 inner = _text_fields(value, depth=depth + 1)
                 if titles or any(_leaf(name) not in _TITLES for name, _ in inner):
-                    found += [(f"{key}.{name}", text) for name, text in inner]
-        if found:
-            return found
+                    parts += [(f"{key}.{name}", text) for name, text in inner]
+        if parts:
+            return parts
     return []
 
 
@@ -269,14 +269,14 @@ def _named_field(record: JsonMapping, key: str) -> list[Part]:
 
 
 def lookup(value: object, key: str) -> object:
-    """Return the value under a dotted name, of each object where there is a list of them."""
+    """Return the value under a dotted name. For a list of objects, return a list of values."""
     if isinstance(value, (list, tuple)):
-        return [lookup(one, key) for one in value]
+        return [lookup(item, key) for item in value]
     if not isinstance(value, Mapping):
         return None
     if key in value:
         return value[key]
-    # A name may itself have dots: the longest part that is there counts.
+    # A key may itself contain dots, so the longest existing prefix wins.
     pieces = key.split(".")
     for end in range(len(pieces) - 1, 0, -1):
         first = ".".join(pieces[:end])
@@ -292,8 +292,8 @@ def _value_text(value: object, depth: int) -> str:
     if value is None or depth >= _MAX_DEPTH:
         return ""
     if isinstance(value, (list, tuple)):
-        return JOIN.join(text for one in value if (text := _value_text(one, depth + 1).strip()))
-    return _joined(_text_fields(value, depth=depth + 1)).text if isinstance(value, Mapping) else ""
+        return JOIN.join(text for item in value if (text := _value_text(item, depth + 1).strip()))
+    return _join_parts(_text_fields(value, depth=depth + 1)).text if isinstance(value, Mapping) else ""
 
 
 def _has_words(text: str, min_words: int) -> bool:

@@ -1,4 +1,4 @@
-"""Lists of documents: plain lists, tables, cursors, and responses of search systems by their structure."""
+"""Extract the list of documents from lists, tables, cursors and responses of search systems."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from resift.external.records import ID_KEYS
 from resift.external.systems import clean_row, find_reader
 from resift.types import JsonMapping, JsonObject, JsonValue
 
-# Where a response as JSON has its list of results; the first path that leads to a list of objects is used.
+# Paths to the results in a JSON response. The first path that leads to a list of objects is used.
 PATHS = (
     "hits.hits",  # Elasticsearch, OpenSearch
     "hits",  # Typesense, Meilisearch, Algolia
-    "grouped_hits.hits",  # Typesense, by group
+    "grouped_hits.hits",  # Typesense, grouped
     "root.children",  # Vespa
     "result.points",  # Qdrant
     "result.hits",  # Pinecone records
-    "result",  # Qdrant, before 1.10
+    "result",  # Qdrant before 1.10
     "points",
     "matches",  # Pinecone
     "response.docs",  # Solr
@@ -31,9 +31,9 @@ PATHS = (
     "context",
     "source_nodes",  # LlamaIndex
     "value",  # Azure AI Search
-    "data.Get.*",  # Weaviate by GraphQL
+    "data.Get.*",  # Weaviate GraphQL
 )
-# The same for objects. The name of the list is specific enough to recognize the system by it.
+# Attributes with the results of a response object. Each name is specific enough to identify its system.
 ATTRIBUTES = ("points", "matches", "objects", "source_nodes", "nodes")
 _RECORD_KEYS = frozenset({*ID_KEYS, "text", "title", "body", "content", "_source"})
 CHROMA_COLUMNS = {"documents": "text", "metadatas": "metadata", "distances": "distance", "uris": "uri"}
@@ -42,9 +42,9 @@ CHROMA_COLUMNS = {"documents": "text", "metadatas": "metadata", "distances": "di
 def list_documents(value: object, name: str) -> list[JsonValue]:
     """Return the documents of a list, an iterator, a table, a cursor or a response of a search system."""
     if type(value) is list or type(value) is tuple:
-        # Nearly always, and the checks below take longer than fusing short lists.
+        # The usual case. The checks below take longer than fusing short lists.
         return _only_query(value, name) if value and isinstance(value[0], list) else list(value)
-    if hasattr(value, "to_pylist") and not hasattr(value, "columns"):  # an array of Arrow
+    if hasattr(value, "to_pylist") and not hasattr(value, "columns"):  # an Arrow array
         return list(value.to_pylist())
     results = find_results(value, name)
     if results is not None:
@@ -53,12 +53,12 @@ def list_documents(value: object, name: str) -> list[JsonValue]:
     if isinstance(value, Mapping) and is_columns(value):
         columns = ", ".join(map(str, value))
         raise InputError(
-            f"{name} is one dict of columns ({columns}); pass one dict for each document: "
+            f"{name} is one dict of columns ({columns}); pass one dict per document: "
             "[dict(zip(columns, row)) for row in zip(*columns.values())]."
         )
     if isinstance(value, Table) and not isinstance(value, (type, Mapping, Sequence)):
         return table_rows(value)
-    # A row of a database or a named tuple is one document; a pandas Series has keys too, and one dimension.
+    # A database row or a named tuple is one document. A pandas Series also has keys, but it has `ndim`.
     record = not hasattr(value, "ndim") and (
         hasattr(value, "keys")
         or hasattr(value, "_fields")
@@ -83,16 +83,16 @@ def is_columns(record: Mapping[str, object]) -> bool:
 
 @runtime_checkable
 class Table(Protocol):
-    """A DataFrame of pandas or polars, or a pyarrow Table."""
+    """A pandas or polars DataFrame, or a pyarrow Table."""
 
     @property
     def columns(self) -> object:
-        """The columns, or their names."""
+        """The columns or their names."""
         ...
 
 
 def table_rows(table: Table) -> list[JsonObject]:
-    """Return the rows of a DataFrame or an Arrow table as records, without the cells that are missing."""
+    """Return the rows of a DataFrame or an Arrow table as records, without missing cells."""
     kind = type(table).__name__
     rows: list[Mapping[str, object]]
     if hasattr(table, "to_pylist"):
@@ -106,17 +106,17 @@ def table_rows(table: Table) -> list[JsonObject]:
             frame = frame.reset_index(named)
         if not frame.columns.is_unique:
             raise InputError(f"Two columns of the {kind} have the same name; rename one.")
-        columns = {name: frame[name].tolist() for name in frame.columns}  # several times as fast as to_dict
+        columns = {name: frame[name].tolist() for name in frame.columns}  # several times faster than to_dict
         if not any(name in ID_KEYS for name in columns) and _has_labels(frame.index):
             columns["id"] = frame.index.tolist()
         rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
     else:
-        raise InputError(f"A {kind} cannot be read by rows; pass a DataFrame in memory or a list of dicts.")
+        raise InputError(f"A {kind} cannot be read row by row; pass a DataFrame in memory or a list of dicts.")
     return [clean_row(row) for row in rows]
 
 
 def _has_labels(index: Any) -> bool:
-    """Whether the index of a DataFrame names its rows, as strings or after rows were taken out."""
+    """Whether the index identifies rows: it contains strings, or it has gaps because rows were removed."""
     labels = index.tolist()
     if index.nlevels > 1 or not index.is_unique or labels == list(range(len(labels))):
         return False
@@ -127,7 +127,7 @@ def find_results(value: object, name: str) -> list[JsonValue] | None:
     """Return the results in a response of a search system or a cursor; None for anything else."""
     if isinstance(value, (str, bytes, list, tuple)):
         return None
-    body = getattr(value, "body", value)  # of a response of the Elasticsearch client
+    body = getattr(value, "body", value)  # the Elasticsearch client wraps the JSON
     if isinstance(body, Mapping):
         return _find_in_json(body, name)
     if hasattr(value, "fetchall") and not isinstance(value, type):
@@ -143,7 +143,7 @@ def find_results(value: object, name: str) -> list[JsonValue] | None:
 
 
 def _only_query(items: Sequence[JsonValue], name: str) -> list[JsonValue]:
-    """Return the results of the only query in a list of lists, which Milvus returns."""
+    """Return the results of a single query from a list of lists, as returned by Milvus."""
     if not items or not all(isinstance(item, list) and not hasattr(item, "keys") for item in items):
         return list(items)
     if len(items) > 1:
@@ -158,10 +158,10 @@ def _find_in_json(value: JsonMapping, name: str) -> list[JsonValue] | None:
     if isinstance(value.get("ids"), list) and not value.keys().isdisjoint(CHROMA_COLUMNS):
         return _read_chroma(value, name)
     if "errors" in value and not value.get("data"):
-        raise InputError(f"{name} is a response with errors and without results.")
+        raise InputError(f"{name} is a response with errors and no results.")
     for path in PATHS:
         results = _follow(value, path.split("."))
-        # A record may have such a key too, with strings or numbers under it.
+        # A record may have the same key, with strings or numbers as values.
         if results is not None and all(
             type(item) is dict or isinstance(item, Mapping) or find_reader(item) for item in results
         ):
@@ -172,7 +172,7 @@ def _find_in_json(value: JsonMapping, name: str) -> list[JsonValue] | None:
 def _follow(value: object, path: Sequence[str]) -> list[JsonValue] | None:
     if not path:
         return list(value) if isinstance(value, list) else None
-    if isinstance(value, list):  # of one query, or of groups
+    if isinstance(value, list):  # one list per query or per group
         inner = [_follow(item, path) for item in value]
         return [item for items in inner for item in items or ()] if inner and None not in inner else None
     if not isinstance(value, Mapping):
@@ -183,7 +183,7 @@ def _follow(value: object, path: Sequence[str]) -> list[JsonValue] | None:
 
 
 def _read_chroma(value: JsonMapping, name: str) -> list[JsonValue]:
-    """Return a dict per result of Chroma's `query` (a list for each query) or `get` (one list)."""
+    """Return one dict per result of Chroma's `query` (one list per query) or `get` (one list)."""
     ids: list[JsonValue] = value["ids"]
     nested = bool(ids) and isinstance(ids[0], list)
     if nested and len(ids) > 1:
@@ -195,7 +195,7 @@ def _read_chroma(value: JsonMapping, name: str) -> list[JsonValue]:
             continue
         cells = cells[0] if nested else cells
         if len(cells) != len(rows):
-            raise InputError(f"{name} has {len(rows)} ids and {len(cells)} {column}; pass the answer unchanged.")
+            raise InputError(f"{name} has {len(rows)} ids and {len(cells)} {column}; pass the response unchanged.")
         for row, cell in zip(rows, cells, strict=True):
             if cell is not None and key == "distance":
                 row["score"] = -float(cell)
@@ -205,7 +205,7 @@ def _read_chroma(value: JsonMapping, name: str) -> list[JsonValue]:
 
 
 def _fetch_rows(cursor: Any, name: str) -> list[JsonValue]:
-    """Return the remaining rows of a DB-API cursor or an SQLAlchemy result, with the names of the columns."""
+    """Return the remaining rows of a DB-API cursor or an SQLAlchemy result as dicts."""
     description = getattr(cursor, "description", None)
     if inspect.iscoroutinefunction(cursor.fetchall):
         raise InputError(f"{name} is an async cursor; pass its rows as dicts: await cursor.fetchall().")

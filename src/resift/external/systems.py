@@ -1,8 +1,8 @@
-"""Single results of search systems as flat records, recognized by structure.
+"""Convert single results of search systems to flat records. Results are recognized by their structure.
 
-No package of another system is imported. Each reader turns one result into a flat dict: the fields of the
-document, with `id`, `score` and, where the system separates them, `metadata`. `resift.external.records` then
-reads the text. `DICT_READERS` and `OBJECT_READERS` are the list of what is recognized.
+No client package is imported. Each reader converts one result to a flat dict: the fields of the document,
+with `id`, `score` and, if the system separates it, `metadata`. `resift.external.records` then extracts the
+text. `DICT_READERS` and `OBJECT_READERS` list the supported formats.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any, NamedTuple
 from resift.types import JsonMapping, JsonObject, JsonValue
 
 DISTANCE = "_resift_distance"
-"""Key of a score that may be a distance; the order of the list decides (`orient_scores`)."""
+"""Key of a score that may be a distance. `orient_scores` decides this from the order of the list."""
 REPEATABLE_ID = "_resift_repeatable_id"
-"""Key of the id of a file, which each of its chunks has."""
+"""Key that marks a record whose id is a file id shared by all chunks of the file."""
 
 _TAG = re.compile(r"</?(?:em|mark|b|strong)>")
 
 
 class DictReader(NamedTuple):
-    """A dict with any key of `any_of` and, if `fields` is set, an object under that key."""
+    """Reads dicts that have any of the keys in `any_of` and, if `fields` is set, an object under that key."""
 
     system: str
     any_of: frozenset[str]
@@ -36,7 +36,7 @@ class DictReader(NamedTuple):
 def _record(
     fields: object, id: object = None, score: object = None, metadata: object = None, **extra: object
 ) -> JsonObject:
-    """Return the fields of a document with its id and score, which replace fields of the same name."""
+    """Return the fields of a document with its id and score. These replace fields of the same name."""
     record = {**fields, **extra} if type(fields) is dict or isinstance(fields, Mapping) else extra
     if id is not None:
         record["id"] = id if isinstance(id, (str, int)) else str(id)  # UUIDs
@@ -62,7 +62,7 @@ def _similarity(score: JsonValue, distance: JsonValue) -> JsonValue:
 
 def _read_elasticsearch(hit: JsonMapping) -> JsonObject:
     record = _record(hit.get("_source"), hit.get("_id"), hit.get("_score"))
-    # The fields option returns a list per field; highlights are a substitute if no source was requested.
+    # The `fields` option returns one list per field. Highlights are the fallback if no source was requested.
     for name, values in (hit.get("fields") or {}).items():
         record.setdefault(name, values[0] if isinstance(values, list) and len(values) == 1 else values)
     if not any(key not in ("id", "score") for key in record):
@@ -116,7 +116,7 @@ def _read_node_dict(hit: JsonMapping) -> JsonObject:
 
 _LANCEDB_KEYS = frozenset({"_distance", "_score", "_relevance_score", "_rowid"})
 
-# The first that fits is used.
+# The first matching reader is used.
 DICT_READERS = (
     DictReader("Elasticsearch", frozenset({"_id", "_score", "_index"}), "_source", _read_elasticsearch),
     DictReader("Elasticsearch", frozenset({"_index"}), "fields", _read_elasticsearch),
@@ -147,13 +147,13 @@ DICT_READERS = (
     DictReader("Meilisearch", frozenset({"_rankingScore", "_formatted"}), "", _read_meilisearch),
     DictReader("LanceDB", frozenset({"_score"}), "", _read_lancedb),
 )  # fmt: skip
-# Keys that none but these results have; "id" and "content" are too common to begin with.
+# Keys that identify such results. "id" and "content" are left out because they are too common.
 _MARKS = frozenset[str]().union(*(reader.any_of for reader in DICT_READERS), ("payload", "meta")) - {"id", "content"}
 
 
 @lru_cache(maxsize=1024)
 def _find_dict_readers(keys: tuple[object, ...]) -> list[DictReader]:
-    """Return the readers that fit these keys; the dicts of one list have the same."""
+    """Return the readers that match these keys. The result is cached, because the dicts of a list share their keys."""
     return [
         reader
         for reader in DICT_READERS
@@ -162,7 +162,7 @@ def _find_dict_readers(keys: tuple[object, ...]) -> list[DictReader]:
 
 
 def flatten_record(record: JsonMapping) -> JsonMapping:
-    """Return the flat record of one result of a search system; other dicts as they are."""
+    """Return a result of a search system as a flat record, and any other dict unchanged."""
     if _MARKS.isdisjoint(record):
         return record
     for reader in _find_dict_readers(tuple(record)):
@@ -200,7 +200,7 @@ def _read_row(row: Mapping[str, object]) -> JsonObject:
 
 
 def clean_row(row: Mapping[str, object]) -> JsonObject:
-    """Return a row as JSON has it, without the cells that are missing or binary."""
+    """Return a row as JSON values, without missing and binary cells."""
     return {
         str(name): cell if type(cell) in _PLAIN else _plain_cell(cell)
         for name, cell in row.items()
@@ -218,13 +218,13 @@ def _is_missing(cell: object) -> bool:
     if isinstance(cell, (str, Mapping, list)) or hasattr(cell, "__len__"):
         return False
     try:
-        return bool(cell != cell)  # noqa: PLR0124 - true of these alone
+        return bool(cell != cell)  # noqa: PLR0124 - true only for missing values
     except TypeError:  # pandas.NA has no truth value
         return True
 
 
 def _plain_cell(cell: object) -> JsonValue:
-    """Return a cell as JSON has it: numbers of numpy as numbers, dates as ISO 8601, arrays as lists."""
+    """Return a cell as a JSON value: NumPy numbers as numbers, dates as ISO 8601, arrays as lists."""
     if cell is None or isinstance(cell, (str, int, float, bool, list, dict)):
         return cell
     for method in ("isoformat", "tolist"):
@@ -233,9 +233,9 @@ def _plain_cell(cell: object) -> JsonValue:
     return float(cell) if isinstance(cell, Decimal) else str(cell)
 
 
-# By the attributes that an object must have; the first entry that fits is used.
+# Required attributes of an object -> its reader. The first matching entry is used.
 OBJECT_READERS: Mapping[tuple[str, ...], Callable[[Any], JsonObject]] = {
-    # LangChain, LlamaIndex (with a score, and without), Haystack
+    # LangChain, LlamaIndex (with and without a score), Haystack
     ("page_content", "metadata"): lambda item: _record(
         {}, getattr(item, "id", None), None, item.metadata, text=item.page_content),
     ("node", "score"): lambda item: _read_node(item.node, item.score),
@@ -249,11 +249,11 @@ OBJECT_READERS: Mapping[tuple[str, ...], Callable[[Any], JsonObject]] = {
     ("id", "score", "metadata"): lambda item: _ranked_record(item.metadata, item.id, item.score),
     ("meta", "to_dict"): lambda item: _record(
         item.to_dict(), getattr(item.meta, "id", None), getattr(item.meta, "score", None)),
-    # Rows with names: SQLAlchemy, named tuples, sqlite3.Row and other rows of databases, dataclasses, pydantic
+    # Rows with column names: SQLAlchemy, named tuples, sqlite3.Row and similar, dataclasses, pydantic
     ("_mapping",): lambda row: _read_row(row._mapping),
     ("_asdict",): lambda row: _read_row(row._asdict()),
     ("keys", "__getitem__"): lambda row: _read_row(
-        {key: row[key] for key in row.keys()}),  # noqa: SIM118 - iterating gives values
+        {key: row[key] for key in row.keys()}),  # noqa: SIM118 - iterating over a row yields values
     ("__dataclass_fields__",): lambda item: _read_row(
         {field.name: getattr(item, field.name) for field in fields(item)}),
     ("model_fields", "model_dump"): lambda item: _read_row(item.model_dump()),
@@ -261,7 +261,7 @@ OBJECT_READERS: Mapping[tuple[str, ...], Callable[[Any], JsonObject]] = {
 
 
 def find_reader(item: object) -> Callable[[Any], JsonObject] | None:
-    """Return the reader of an object of another system; None if it is not recognized."""
+    """Return the reader for an object of another system, or None if it is not recognized."""
     if isinstance(item, (str, bytes, int, float, type)):
         return None
     if isinstance(item, tuple) and len(item) == 2 and not hasattr(item, "_fields"):
@@ -269,12 +269,12 @@ def find_reader(item: object) -> Callable[[Any], JsonObject] | None:
         if inner is None or _number(item[1]) is None:
             return None
         return lambda pair, read=inner: {**read(pair[0]), DISTANCE: pair[1]}  # type: ignore[misc]
-    fitting = (names for names in OBJECT_READERS if all(hasattr(item, name) for name in names))
-    return next((OBJECT_READERS[names] for names in fitting), None)
+    matching = (names for names in OBJECT_READERS if all(hasattr(item, name) for name in names))
+    return next((OBJECT_READERS[names] for names in matching), None)
 
 
 def orient_scores(scores: Sequence[object]) -> list[float | None]:
-    """Return scores with the best one highest: a list sorted upward has distances, which are negated."""
+    """Return scores with the best one highest. Scores in ascending order are distances and are negated."""
     numbers = [_number(score) for score in scores]
     known = [number for number in numbers if number is not None]
     if len(known) > 1 and known[0] < known[-1] and known == sorted(known):
@@ -283,7 +283,7 @@ def orient_scores(scores: Sequence[object]) -> list[float | None]:
 
 
 def _number(value: object) -> float | None:
-    """Return a number, which may be in a string (GraphQL) or a numpy scalar."""
+    """Convert a number, a numeric string (GraphQL) or a NumPy scalar to a float; None for anything else."""
     if value is None or isinstance(value, bool):
         return None
     try:
