@@ -123,9 +123,9 @@ def test_pipelines_saved_by_0_2_are_loaded():
 
 
 def test_unsavable_components_raise():
-    with pytest.raises(InputError, match="name it with reranker"):
+    with pytest.raises(InputError, match="pass reranker=NAME"):
         ResiftRanker(scorer=OverlapScorer("mine")).to_dict()
-    with pytest.raises(InputError, match="give it a path"):
+    with pytest.raises(InputError, match="pass a path"):
         ResiftRetriever(resift.MemoryStore()).to_dict()
 
 
@@ -186,7 +186,7 @@ def test_filters_of_haystack_and_resift_are_accepted(tmp_path, filters, found):
 @pytest.mark.parametrize(
     ("filters", "reason"),
     [
-        ({"operator": "OR", "conditions": []}, "AND only"),
+        ({"operator": "OR", "conditions": []}, "only AND"),
         ({"operator": "==", "value": 1}, "no 'field'"),
         ({"field": "meta.a", "operator": "~", "value": 1}, "operator '~'"),
         ({"operator": "AND", "conditions": [{"field": "a", "operator": "==", "value": one} for one in "xy"]}, "twice"),

@@ -140,7 +140,7 @@ def test_a_failing_retriever_is_left_out():
         assert found[0].node.metadata["degraded"]
         assert "bad" in found[0].node.metadata["reason"]
         assert "secret" not in str(found[0].node.metadata)
-    with pytest.raises(InputError, match="one for each"):
+    with pytest.raises(InputError, match="one per retriever"):
         ResiftFusionRetriever([ListRetriever(nodes())], weights=[1.0, 2.0])
 
 

@@ -101,7 +101,7 @@ def test_write_tools_exist_only_if_allowed(index):
         ("search", {"query": "x" * 5000}, "up to 2000"),
         ("fetch", {"id": "nobody"}, "no document 'nobody'"),
         ("rerank", {"query": "x", "documents": ["y"] * 300}, "up to 200"),
-        ("rerank", {"query": "x", "documents": ["y" * 200]}, "takes up to 100"),
+        ("rerank", {"query": "x", "documents": ["y" * 200]}, "accepts up to 100"),
     ],
 )
 def test_errors_are_reported_with_their_message(index, tool, arguments, reason):

@@ -1,1 +1,1 @@
-"""Adapters: Resift in other frameworks, and their indexes as stores. One module per framework."""
+"""Adapters that use Resift in other frameworks and their indexes as stores. One module per framework."""

@@ -1,4 +1,4 @@
-"""Search an index of another system as a store through one function, and functions that adapters share."""
+"""Use the index of another system as a store, through one search function; plus helpers shared by adapters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MAX_FETCH = 2_000
 
 
 class Found(NamedTuple):
-    """One document that the index found. Without a `score`, only the order counts."""
+    """One result of an external index. Without a `score`, only its position counts."""
 
     id: str
     text: str
@@ -38,18 +38,18 @@ class Found(NamedTuple):
 
 FetchedRow = Found | Candidate
 Fetch = Callable[[str, int], Awaitable[Sequence[FetchedRow]] | Sequence[FetchedRow]]
-"""Returns up to k documents of the index for a query, best first. Async or plain."""
+"""Returns up to k documents of the index for a query, best first. May be async or sync."""
 
-# Exceptions of faulty code. Their messages name variables and keys, so they are shown.
+# Programming errors. Their messages name variables and keys, so they are safe to show.
 _CODE_ERRORS = (TypeError, AttributeError, LookupError, NameError, ImportError, NotImplementedError)
 
 
 class ExternalStore:
     """Queries an index through one function and adds k, filters, a stable order and safe error messages.
 
-    The function may be async or plain; a plain one runs in a thread. It returns `Found`, hits or dicts.
-    `where` is applied to the results: more are fetched until k documents pass or the index has no more.
-    After 2,000, the results are marked as approximate. A circuit breaker skips an index that keeps failing.
+    A sync function runs in a thread. It returns `Found` rows, hits or dicts. `where` filters the results: more
+    are fetched until k documents match or the index has no more. Beyond 2,000 documents the search stops and
+    its results are marked as approximate. A circuit breaker skips an index that keeps failing.
     """
 
     kind = "search"
@@ -67,7 +67,7 @@ class ExternalStore:
         limit = k if where is None else k * _FILTER_OVERFETCH
         while True:
             documents = await self._fetch_safely(query, limit)
-            passing = [found for found in documents if where is None or matches(found.metadata, where)]
+            passing = [document for document in documents if where is None or matches(document.metadata, where)]
             complete = len(passing) >= k or len(documents) < limit
             if complete or limit >= _MAX_FETCH:
                 return SearchHits(self._make_hits(passing, k), approximate=not complete)
@@ -78,13 +78,13 @@ class ExternalStore:
         is_async = inspect.iscoroutinefunction(fetch) or inspect.iscoroutinefunction(type(fetch).__call__)
         try:
             async with self.breaker.guard():
-                answer = fetch(query, k) if is_async else await asyncio.to_thread(fetch, query, k)
-                # A plain function may also return the coroutine of another one.
-                return _read_answer(await answer if inspect.isawaitable(answer) else answer)
+                rows = fetch(query, k) if is_async else await asyncio.to_thread(fetch, query, k)
+                # A sync function may return a coroutine.
+                return _read_rows(await rows if inspect.isawaitable(rows) else rows)
         except ResiftError:
             raise
         except Exception as exc:
-            # The message of a client's exception may quote a document or a key.
+            # The message of a client exception may contain document text or an API key.
             reason = f"{type(exc).__name__}{f': {exc}' if isinstance(exc, _CODE_ERRORS) else ''}"
             raise StoreError(f"{self.name} failed: {reason}", store=self.name) from exc
 
@@ -101,9 +101,9 @@ class ExternalStore:
         ]
 
 
-def _read_answer(answer: Iterable[FetchedRow]) -> list[Found]:
+def _read_rows(rows: Iterable[FetchedRow]) -> list[Found]:
     documents = []
-    for row in check_list(answer, "The answer of fetch", "Found, dicts or Hits"):
+    for row in check_list(rows, "The result of fetch", "Found, dicts or Hits"):
         if isinstance(row, Found):
             documents.append(row if isinstance(row.id, str) else row._replace(id=str(row.id)))
             continue
@@ -115,11 +115,11 @@ def _read_answer(answer: Iterable[FetchedRow]) -> list[Found]:
 
 
 Searchable = Any
-"""An Index, a Pipeline, a store or several stores. The field types of frameworks cannot be narrower."""
+"""An Index, a Pipeline, a store or several stores. Pydantic fields of frameworks need the wide type."""
 
 
 def make_pipeline(source: Searchable) -> Pipeline:
-    """Return the pipeline that searches a source. Several stores are fused by RRF."""
+    """Return a pipeline that searches the source. Several stores are fused with RRF."""
     if isinstance(source, Pipeline):
         return source
     if isinstance(source, Index):
@@ -141,17 +141,17 @@ def make_fusion_pipeline(
     weights: Sequence[float] | None = None,
     rerank: Scorer | None = None,
 ) -> Pipeline:
-    """Return a pipeline over a framework's retrievers, each a store with its own circuit breaker.
+    """Return a pipeline over a framework's retrievers. Each becomes a store with its own circuit breaker.
 
-    `weights` are for RRF, one per retriever. A custom `fuse` has its own weights.
+    `weights` sets the RRF weights, one per retriever. A custom `fuse` brings its own weights.
     """
     if not isinstance(retrievers, Mapping):
-        retrievers = {f"{type(each).__name__}-{number}": each for number, each in enumerate(retrievers, start=1)}
+        retrievers = {f"{type(item).__name__}-{number}": item for number, item in enumerate(retrievers, start=1)}
     if weights is not None:
         if fuse is not None:
-            raise InputError("Both fuse and weights were given; give the weights to the reranker in fuse.")
+            raise InputError("Both fuse and weights were passed; set the weights in the fuse reranker instead.")
         if len(weights) != len(retrievers):
-            raise InputError(f"{len(weights)} weights for {len(retrievers)} retrievers; give one for each.")
+            raise InputError(f"{len(weights)} weights for {len(retrievers)} retrievers; pass one per retriever.")
         fuse = RRFReranker(weights=dict(zip(retrievers, weights, strict=True)))
     stores = [as_store(retriever, name=name) for name, retriever in retrievers.items()]
     return Pipeline(stores, fuse=fuse, rerank=rerank)
@@ -160,7 +160,7 @@ def make_fusion_pipeline(
 class HitMetadata(TypedDict):
     """Metadata that every adapter adds to a framework's document.
 
-    An unscored document has no `relevance_score`. `why` explains its rank in words.
+    The `relevance_score` of an unscored document is None. `why` explains its rank in words.
     """
 
     relevance_score: float | None
@@ -171,7 +171,7 @@ class HitMetadata(TypedDict):
 
 
 def hits_with_metadata(ranking: Ranking) -> Iterator[tuple[Hit, HitMetadata]]:
-    """Yield each hit with the metadata to add to its document."""
+    """Yield each hit with the metadata that adapters add to its document."""
     reasons = ranking.why_all()
     for hit, score in zip(ranking, ranking.scores(), strict=True):
         metadata: HitMetadata = {

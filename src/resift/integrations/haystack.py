@@ -1,6 +1,6 @@
-"""Haystack: a ranker, a retriever, a joiner, embedders, and Haystack's retrievers as stores.
+"""Haystack components: a ranker, a retriever, a joiner and embedders; plus Haystack retrievers as stores.
 
-Haystack reads `Variadic` from the annotations, so this module does not turn them into strings.
+Haystack inspects `Variadic` annotations at run time, so this module does not postpone their evaluation.
 """
 # ruff: noqa: E402 - the check for the extra comes before the imports that need it
 
@@ -59,7 +59,7 @@ Documents = dict[str, list[Document]]
 
 
 class Serializable:
-    """A component that is saved by the arguments named in `saved`, which are also its attributes."""
+    """A component that is serialized as the arguments listed in `saved`, which are also its attributes."""
 
     saved: ClassVar[tuple[str, ...]] = ()
 
@@ -70,7 +70,7 @@ class Serializable:
 
     @classmethod
     def from_dict(cls, data: JsonObject) -> Self:
-        """Return the component that `to_dict` described."""
+        """Create the component from the output of `to_dict`."""
         loaded: Self = default_from_dict(cls, {**data, "type": f"{cls.__module__}.{cls.__name__}"})
         return loaded
 
@@ -79,10 +79,10 @@ class Serializable:
 class ResiftRanker(Serializable):
     """Reranks documents and keeps the best `top_k`. Does not raise if a reranker fails.
 
-    `reranker` names any Resift reranker ("voyage", "tei", …) with its `reranker_options`, so that a pipeline
-    can be saved as YAML. `scorer` takes an object instead, which cannot be saved. The key of a hosted
-    reranker comes from its environment variable and is never saved. Documents are copied and get
-    `relevance_score`, `tier`, `degraded`, `reason` and `why` in their meta.
+    `reranker` is the name of any Resift reranker ("voyage", "tei", …), configured by `reranker_options`. Such a
+    pipeline can be saved as YAML. `scorer` takes an object instead, which cannot be saved. The API key of a
+    hosted reranker comes from its environment variable and is never saved. Documents are copied; their meta
+    gets `relevance_score`, `tier`, `degraded`, `reason` and `why`.
     """
 
     saved = ("model", "top_k", "deadline_s", "meta_fields_to_embed", "reranker", "reranker_options")
@@ -99,7 +99,7 @@ class ResiftRanker(Serializable):
         scorer: Scorer | None = None,
     ) -> None:
         if top_k < 1:
-            raise InputError(f"top_k is {top_k}; keep 1 document or more.")
+            raise InputError(f"top_k is {top_k}; it must be at least 1.")
         self.model = model
         self.top_k = top_k
         self.deadline_s = deadline_s
@@ -110,7 +110,7 @@ class ResiftRanker(Serializable):
         self._loaded: Scorer | None = scorer
 
     def warm_up(self) -> None:
-        """Load the reranker, so that the first query does not wait for it."""
+        """Load the reranker in advance, so the first query is not slowed down."""
         if self._load_scorer() is None:
             run_sync(arerank("warm up", ["warm up"], model=self.model))
 
@@ -118,7 +118,7 @@ class ResiftRanker(Serializable):
     async def run_async(self, query: str, documents: list[Document], top_k: int | None = None) -> Documents:
         """Return the best documents, best first."""
         if top_k is not None and top_k < 1:
-            raise InputError(f"top_k is {top_k}; keep 1 document or more.")
+            raise InputError(f"top_k is {top_k}; it must be at least 1.")
         if not documents:
             return {"documents": []}
         hits = []
@@ -142,7 +142,7 @@ class ResiftRanker(Serializable):
     def to_dict(self) -> JsonObject:
         """Return the dictionary that Haystack saves."""
         if self.scorer is not None:
-            raise InputError("A ResiftRanker with a scorer object cannot be saved; name it with reranker=….")
+            raise InputError("A ResiftRanker with a scorer object cannot be saved; pass reranker=NAME instead.")
         return Serializable.to_dict(self)  # `component` creates a new class, which breaks super()
 
 
@@ -150,8 +150,8 @@ class ResiftRanker(Serializable):
 class ResiftRetriever(Serializable):
     """Searches `source` and returns the best `top_k` documents.
 
-    `source` is the path of an index file, which can be saved with a pipeline, or an Index, a Pipeline or
-    stores. `filters` are Haystack's (comparisons joined by AND) or Resift's: {"page": [1, 2]}.
+    `source` is an Index, a Pipeline, stores, or the path of an index file. Only a path can be saved with a
+    pipeline. `filters` use Haystack's syntax (comparisons joined by AND) or Resift's: {"page": [1, 2]}.
     """
 
     saved = ("source", "top_k", "filters", "deadline_s")
@@ -209,7 +209,7 @@ class ResiftRetriever(Serializable):
     def to_dict(self) -> JsonObject:
         """Return the dictionary that Haystack saves."""
         if not isinstance(self.source, str):
-            raise InputError(f"A ResiftRetriever over a {type(self.source).__name__} cannot be saved; give it a path.")
+            raise InputError(f"A ResiftRetriever over a {type(self.source).__name__} cannot be saved; pass a path.")
         return Serializable.to_dict(self)  # `component` creates a new class, which breaks super()
 
 
@@ -224,7 +224,7 @@ _OPERATORS = {"==": "=", "!=": "!=", "in": "=", "not in": "!=", ">": ">", ">=": 
 
 
 def _convert_filters(filters: Filters | None) -> Where | None:
-    """Convert Haystack's comparisons, joined by AND, to `where`. A `where` is returned unchanged."""
+    """Convert Haystack's comparisons, joined by AND, to a `where` filter. A `where` filter is returned unchanged."""
     if filters is None or not ({"operator", "conditions"} & filters.keys()):
         return filters
     where: dict[str, JsonObject] = {}
@@ -233,9 +233,9 @@ def _convert_filters(filters: Filters | None) -> Where | None:
         tests = where.setdefault(name, {})
         test = _OPERATORS.get(condition["operator"])
         if test is None:
-            raise InputError(f"filters has the operator {condition['operator']!r}; known are {', '.join(_OPERATORS)}.")
+            raise InputError(f"filters has the operator {condition['operator']!r}; supported: {', '.join(_OPERATORS)}.")
         if test in tests:
-            raise InputError(f"filters compares {name!r} twice by {condition['operator']}; write it once.")
+            raise InputError(f"filters has {condition['operator']} for {name!r} twice; use it once.")
         tests[test] = condition["value"]
     return where
 
@@ -244,22 +244,22 @@ def _flatten_conditions(filters: Filters) -> list[Filters]:
     if "conditions" not in filters:
         missing = [key for key in ("field", "operator", "value") if key not in filters]
         if missing:
-            raise InputError(f"A condition of filters has no {missing[0]!r}; give field, operator and value.")
+            raise InputError(f"A condition in filters has no {missing[0]!r}; set field, operator and value.")
         return [filters]
     if filters.get("operator") != "AND":
         raise InputError(
-            f"filters joins conditions by {filters.get('operator')!r}; stores can join by AND only. "
-            "Write alternatives of one field with the operator 'in'."
+            f"filters joins conditions with {filters.get('operator')!r}; stores support only AND. "
+            "For alternative values of one field, use the operator 'in'."
         )
     return [each for condition in filters["conditions"] for each in _flatten_conditions(condition)]
 
 
 @component
 class ResiftJoiner(Serializable):
-    """Fuses lists by any of Resift's methods (`method="rrf"`) with its options (`k_param`, `weights`, …).
+    """Fuses lists with one of Resift's methods (`method="rrf"`) and its options (`k_param`, `weights`, …).
 
-    Ties are ordered by id. The order in which the lists arrive does not change the result. Documents get the
-    fused score and, in their meta, `why`.
+    Ties are sorted by id. The result does not depend on the order in which the lists arrive. Documents get the
+    fused score, and `why` in their meta.
     """
 
     saved = ("method", "top_k", "options")
@@ -268,13 +268,13 @@ class ResiftJoiner(Serializable):
         self.method = method
         self.top_k = top_k
         self.options = dict(options or {})
-        # Checks the options. Weights belong to lists, which are not known yet.
+        # Validate the options early. Weights refer to lists, which are not known yet.
         checked = {name: value for name, value in self.options.items() if name != "weights"}
         fuse({}, k=0, method=method, **checked)
 
     @component.output_types(documents=list[Document])
     async def run_async(self, documents: Variadic[list[Document]], top_k: int | None = None) -> Documents:
-        """Return the documents of all lists, each once, best first."""
+        """Return the fused documents without duplicates, best first."""
         first: dict[str, Document] = {}
         lists: dict[str, list[Hit]] = {}
         for number, group in enumerate(documents, start=1):
@@ -296,7 +296,7 @@ class _LocalEmbedder(Serializable):
         self._embedder = Embedder(model)
 
     def warm_up(self) -> None:
-        """Load the model, so that the first call does not wait for it."""
+        """Load the model in advance, so the first call is not slowed down."""
         _ = self._embedder.dimension
 
     async def _embed(self, texts: list[str], kind: EmbedKind) -> list[list[float]]:
@@ -306,11 +306,11 @@ class _LocalEmbedder(Serializable):
 
 @component
 class ResiftTextEmbedder(_LocalEmbedder):
-    """Embeds a query, with the model's query prefix."""
+    """Embeds a query with the model's query prefix."""
 
     @component.output_types(embedding=list[float])
     async def run_async(self, text: str) -> dict[str, list[float]]:
-        """Return the vector."""
+        """Return the embedding of the text."""
         return {"embedding": (await self._embed([text], "query"))[0]}
 
     run = sync_method(run_async, "run")
@@ -318,11 +318,11 @@ class ResiftTextEmbedder(_LocalEmbedder):
 
 @component
 class ResiftDocumentEmbedder(_LocalEmbedder):
-    """Returns copies of documents with their vectors."""
+    """Embeds documents. Returns copies with the vectors added."""
 
     @component.output_types(documents=list[Document])
     async def run_async(self, documents: list[Document]) -> Documents:
-        """Return the documents with their vectors."""
+        """Return copies of the documents with their embeddings."""
         vectors = await self._embed([document.content or "" for document in documents], "document")
         pairs = zip(documents, vectors, strict=True)
         return {"documents": [replace(document, embedding=vector) for document, vector in pairs]}
@@ -346,18 +346,18 @@ def haystack_store(
     name: str = "",
     breaker: CircuitBreaker | None = None,
 ) -> ExternalStore:
-    """Return a store over a keyword retriever, or over a vector retriever with its query embedder.
+    """Return a store that uses a keyword retriever, or a vector retriever with its query embedder.
 
-    Haystack's in-memory document store is searched by keywords. Other document stores have their own
-    retrievers.
+    For Haystack's in-memory document store, a keyword retriever is created. For other document stores, pass
+    their retriever.
     """
     if isinstance(retriever, InMemoryDocumentStore):
         retriever = InMemoryBM25Retriever(retriever)
     if not isinstance(retriever, Retriever):
-        raise InputError(f"A {type(retriever).__name__} cannot be searched; pass a retriever for it.")
+        raise InputError(f"A {type(retriever).__name__} cannot be searched; pass a retriever instead.")
     parameters = inspect.signature(retriever.run).parameters
     if "query_embedding" in parameters and text_embedder is None:
-        raise InputError("This retriever takes a query_embedding; pass the text_embedder that makes it.")
+        raise InputError("This retriever takes a query_embedding; pass a text_embedder.")
 
     async def fetch(query: str, k: int) -> Sequence[Found]:
         inputs: JsonObject = {"top_k": k} if "top_k" in parameters else {}
@@ -372,13 +372,13 @@ def haystack_store(
 
 
 async def _run_component(target: Any, **inputs: object) -> JsonObject:
-    """Run a component by its async method, or in a thread if it has none."""
+    """Run a component with its async method, or in a thread if it has none."""
     run_async = getattr(target, "run_async", None)
     output = await run_async(**inputs) if run_async else await asyncio.to_thread(target.run, **inputs)
     return dict(output)
 
 
-# Types in pipelines saved by 0.2. Remove in 0.4.
+# Component types of pipelines saved by 0.2. Remove in 0.4.
 component.registry.update(
     {
         f"{__name__}.embedders.ResiftDocumentEmbedder": ResiftDocumentEmbedder,

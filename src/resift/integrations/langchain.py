@@ -1,4 +1,4 @@
-"""LangChain: a reranker, retrievers, embeddings, and LangChain's retrievers as stores."""
+"""LangChain classes: a reranker, retrievers and embeddings; plus LangChain retrievers as stores."""
 # ruff: noqa: E402 - the check for the extra comes before the imports that need it
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ __all__ = ["ResiftEmbeddings", "ResiftFusionRetriever", "ResiftReranker", "Resif
 class ResiftReranker(BaseDocumentCompressor):
     """Reranks documents and keeps the best `top_n` (None: all). Does not raise if a reranker fails.
 
-    `scorer` replaces the local cross-encoder by another one: hosted, tiered or your own. Each document's
+    `scorer` replaces the local cross-encoder with a hosted, tiered or custom scorer. Each document's
     metadata gets `relevance_score`, `tier`, `degraded`, `reason` and `why`. Documents are copied.
     """
 
@@ -91,7 +91,7 @@ class ResiftReranker(BaseDocumentCompressor):
         return reranked
 
     async def _rerank(self, query: str, documents: Sequence[Document]) -> list[Document]:
-        # Positions are ids: LangChain's own ids are optional.
+        # Use positions as ids, because ids are optional in LangChain.
         hits = [
             Hit(str(index), document.page_content, source="langchain", metadata=document.metadata)
             for index, document in enumerate(documents)
@@ -108,7 +108,7 @@ class ResiftReranker(BaseDocumentCompressor):
 
 
 class SearchingRetriever(BaseRetriever):
-    """Base of the retrievers: searches a pipeline with k, a filter and a deadline."""
+    """Base class of the retrievers. Searches a pipeline with k, a filter and a deadline."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -139,7 +139,7 @@ class SearchingRetriever(BaseRetriever):
 
 
 class ResiftRetriever(SearchingRetriever):
-    """Searches `source` (an Index, a Pipeline, a store or several) and returns the best k documents.
+    """Searches `source` (an Index, a Pipeline, or one or more stores) and returns the best k documents.
 
     Documents have the ids and metadata of the hits, plus `relevance_score`, `tier`, `degraded`, `reason`
     and `why`.
@@ -149,18 +149,18 @@ class ResiftRetriever(SearchingRetriever):
     _cached: Pipeline | None = PrivateAttr(default=None)
 
     def _pipeline(self) -> Pipeline:
-        # Created once: circuit breakers and models of a pipeline keep their state.
+        # Create the pipeline once, so its circuit breakers and models keep their state.
         if self._cached is None:
             self._cached = make_pipeline(self.source)
         return self._cached
 
 
 class ResiftFusionRetriever(SearchingRetriever):
-    """Queries several retrievers concurrently and fuses their results by RRF (or `fuse`).
+    """Queries several retrievers concurrently and fuses their results with RRF (or `fuse`).
 
-    A retriever that fails or times out is left out, as `degraded` and `reason` report. One that keeps failing
-    is skipped for a while. `rerank` takes a scorer for the best results. `retrievers` is a list of retrievers
-    and vector stores, or a mapping with a name for each.
+    Results of a retriever that fails or times out are missing; `degraded` and `reason` report this. A retriever
+    that keeps failing is skipped for a while. `rerank` takes a scorer that reranks the best results.
+    `retrievers` is a list of retrievers and vector stores, or a mapping from names to them.
     """
 
     retrievers: JsonMapping | Sequence[JsonValue]
@@ -170,7 +170,7 @@ class ResiftFusionRetriever(SearchingRetriever):
     _fused: Pipeline = PrivateAttr()
 
     def model_post_init(self, context: object, /) -> None:
-        """Build the pipeline once: its circuit breakers keep their state."""
+        """Build the pipeline once, so its circuit breakers keep their state."""
         super().model_post_init(context)
         self._fused = make_fusion_pipeline(
             self.retrievers, langchain_store, fuse=self.fuse, weights=self.weights, rerank=self.rerank
@@ -209,7 +209,7 @@ class ResiftEmbeddings(Embeddings):
 def langchain_store(
     source: BaseRetriever | VectorStore, *, name: str = "", breaker: CircuitBreaker | None = None
 ) -> ExternalStore:
-    """Return a store over a vector store (with its scores) or a retriever (with its order only)."""
+    """Return a store that uses a vector store (with its scores) or a retriever (with its order only)."""
     if not isinstance(source, (BaseRetriever, VectorStore)):
         raise InputError(f"A {type(source).__name__} is not a LangChain retriever or vector store.")
     has_scores = isinstance(source, VectorStore)
@@ -223,7 +223,7 @@ def langchain_store(
                 pairs = await source.asimilarity_search_with_relevance_scores(query, k)
                 return [_to_found(document, float(score)) for document, score in pairs]
             except NotImplementedError:
-                has_scores = False  # some vector stores have no relevance scores, only an order
+                has_scores = False  # some vector stores return an order without relevance scores
         documents = await asyncio.to_thread(source.similarity_search, query, k)
         return [_to_found(document, None) for document in documents]
 

@@ -1,4 +1,4 @@
-"""LlamaIndex: a node postprocessor, retrievers, embeddings, and LlamaIndex's retrievers as stores."""
+"""LlamaIndex classes: a node postprocessor, retrievers and embeddings; plus LlamaIndex retrievers as stores."""
 # ruff: noqa: E402 - the check for the extra comes before the imports that need it
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ dispatcher = get_dispatcher(__name__)
 class ResiftRerank(BaseNodePostprocessor):
     """Reranks nodes and keeps the best `top_n` (0: all). Does not raise if a reranker fails.
 
-    `scorer` replaces the local cross-encoder by another one: hosted, tiered or your own. Nodes are copied.
-    Their metadata gets `relevance_score`, `tier`, `degraded`, `reason` and `why`, hidden from language models
+    `scorer` replaces the local cross-encoder with a hosted, tiered or custom scorer. Nodes are copied. Their
+    metadata gets `relevance_score`, `tier`, `degraded`, `reason` and `why`, hidden from language models
     and embedders.
     """
 
@@ -67,7 +67,7 @@ class ResiftRerank(BaseNodePostprocessor):
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
         if query_bundle is None:
-            raise InputError("ResiftRerank needs the query: pass query_str or query_bundle.")
+            raise InputError("ResiftRerank needs a query; pass query_str or query_bundle.")
         name = declared_name(self.scorer) or self.model
         dispatcher.event(
             ReRankStartEvent(query=query_bundle, nodes=nodes, top_n=self.top_n or len(nodes), model_name=name)
@@ -95,7 +95,7 @@ class ResiftRerank(BaseNodePostprocessor):
 
 
 class ResiftRetriever(BaseRetriever):
-    """Searches `source` (an Index, a Pipeline, a store or several) and returns the best k nodes."""
+    """Searches `source` (an Index, a Pipeline, or one or more stores) and returns the best k nodes."""
 
     def __init__(
         self,
@@ -127,10 +127,10 @@ class ResiftRetriever(BaseRetriever):
 
 
 class ResiftFusionRetriever(ResiftRetriever):
-    """Queries several retrievers concurrently and fuses their results by RRF (or `fuse`).
+    """Queries several retrievers concurrently and fuses their results with RRF (or `fuse`).
 
-    A retriever that fails or times out is left out, as `degraded` and `reason` report. One that keeps failing
-    is skipped for a while. `rerank` takes a scorer for the best results.
+    Results of a retriever that fails or times out are missing; `degraded` and `reason` report this. A retriever
+    that keeps failing is skipped for a while. `rerank` takes a scorer that reranks the best results.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class ResiftEmbedding(BaseEmbedding):
 def llama_index_store(
     retriever: BaseRetriever, *, name: str = "", breaker: CircuitBreaker | None = None
 ) -> ExternalStore:
-    """Return a store over a retriever, with its scores if it has any."""
+    """Return a store that uses a retriever and, if available, its scores."""
     if not isinstance(retriever, BaseRetriever):
         raise InputError(f"A {type(retriever).__name__} is not a retriever; pass index.as_retriever().")
 
@@ -202,12 +202,12 @@ def llama_index_store(
 
 
 def _node_text(node: BaseNode) -> str:
-    """Return the text without metadata, for the reranker."""
+    """Return the text for the reranker, without metadata."""
     return node.get_content(metadata_mode=MetadataMode.NONE)
 
 
 def _add_metadata(node: BaseNode, added: HitMetadata) -> BaseNode:
-    """Return a copy with more metadata, hidden from language models and embedders."""
+    """Return a copy of the node with added metadata, hidden from language models and embedders."""
     return node.model_copy(
         update={
             "metadata": {**node.metadata, **added},

@@ -1,7 +1,7 @@
 """Run the server as a Ray Serve deployment: replicas, autoscaling by pairs, a bounded queue, draining.
 
-`serve deploy ray-serve.yaml` with `import_path: resift.integrations.ray_serve:build`. Resift's server handles
-the requests. Ray Serve manages replicas and queues.
+Set `import_path: resift.integrations.ray_serve:build` in ray-serve.yaml and run `serve deploy ray-serve.yaml`.
+Resift's server handles the requests. Ray Serve manages replicas and queues.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from resift.types import JsonMapping
 
 PAIRS = "pairs"
 TARGET_PAIRS = 256
-"""Pairs in progress per replica: a second or two of work for the default model on one core."""
+"""Target for the pairs in progress per replica: one or two seconds of work for the default model on one core."""
 
 
 class PairsPolicy:
-    """Autoscaling by pairs: a request of 1,000 documents counts as much as 50 requests of 20."""
+    """Autoscaling by pairs: one request with 1,000 documents counts as much as 50 requests with 20 each."""
 
     def __init__(self, target_pairs: float = TARGET_PAIRS) -> None:
         self.target_pairs = target_pairs
 
     def __call__(self, context: Any) -> tuple[int, dict[str, object]]:
-        """Return the number of replicas for the current pairs. Ray Serve applies its bounds and delays."""
+        """Return the number of replicas for the current load. Ray Serve applies its bounds and delays."""
         pairs = sum(((context.aggregated_metrics or {}).get(PAIRS) or {}).values())
         queued = context.total_queued_requests or 0
-        # Queued requests have not been read: assume that they are as large as those in progress.
+        # The size of queued requests is unknown. Assume that they are as large as those in progress.
         in_progress = max(1.0, context.total_num_requests - queued)
         queued_pairs = queued * pairs / in_progress
         return max(1, math.ceil((pairs + queued_pairs) / self.target_pairs)), {}
 
 
 def build(arguments: JsonMapping) -> Any:
-    """Return the Serve application. Arguments are fields of ServerOptions; `limits` has fields of Limits."""
+    """Return the Serve application. Arguments are fields of ServerOptions; `limits` contains fields of Limits."""
     serve = require("ray.serve", extra="ray")
     config = require("ray.serve.config", extra="ray")
     options = ServerOptions(**{**arguments, "limits": Limits(**arguments.get("limits", {}))})
@@ -55,7 +55,7 @@ def build(arguments: JsonMapping) -> Any:
 
 
 class Replica:
-    """One process with its models. It gets requests after they are loaded."""
+    """One process with its models. It receives requests once they are loaded."""
 
     def __init__(self, options: ServerOptions, models: tuple[ModelFiles, ...] = ()) -> None:
         restore_allowed(models)
@@ -75,6 +75,6 @@ class Replica:
         return {PAIRS: float(admission.in_flight + admission.waiting)}
 
     async def check_health(self) -> None:
-        """Raise if this replica can never answer. Ray Serve then starts another one."""
+        """Raise if this replica failed to start. Ray Serve then starts another one."""
         if self._server.phase == "failed":
             raise RuntimeError(self._server.failure)

@@ -18,11 +18,12 @@ IndexedScores = list[tuple[int, float]]
 
 
 class ResiftSimilarity:
-    """txtai's similarity pipeline: `(query, texts) -> [(index, score)]`, best first. Lists give lists.
+    """txtai's similarity pipeline: `(query, texts) -> [(index, score)]`, best first.
 
-    Pass it to txtai's `Reranker(embeddings, similarity)`, or to anything that takes a similarity callable. A
-    text without a score, for example after a deadline, comes last with the lowest score of the others. If no
-    text has a score, ResiftError is raised with the reason, because txtai's pairs have no place for it.
+    For a list of queries, it returns a list of such results. Pass it to txtai's
+    `Reranker(embeddings, similarity)`, or to anything that accepts a similarity callable. An unscored text, for
+    example after a deadline, ranks last with the lowest score of the others. If no text was scored, ResiftError
+    is raised with the reason, because txtai's result format cannot report it.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class ResiftSimilarity:
         plain = [_row_text(row) for row in texts]
         if isinstance(query, str):
             return self._score(query, plain)
-        return [self._score(each, plain) for each in query]
+        return [self._score(text, plain) for text in query]
 
     def _score(self, query: str, texts: list[str]) -> IndexedScores:
         ranking = rerank(query, texts, model=self.model, scorer=self.scorer, deadline_s=self.deadline_s)
@@ -53,15 +54,15 @@ class ResiftSimilarity:
 
 @runtime_checkable
 class Embeddings(Protocol):
-    """The part of txtai's `Embeddings` that is used here."""
+    """The methods of txtai's `Embeddings` that are used here."""
 
     def search(self, query: str, limit: int) -> Sequence[JsonValue]:
-        """Return rows: dicts with id, text and score if content is stored, else (id, score)."""
+        """Return dicts with id, text and score if content is stored, otherwise (id, score) tuples."""
         ...
 
 
 def txtai_store(embeddings: Embeddings, *, name: str = "txtai", breaker: CircuitBreaker | None = None) -> ExternalStore:
-    """Return a store over a txtai index that stores its content."""
+    """Return a store that uses a txtai index. The index must store its content."""
     if not isinstance(embeddings, Embeddings):
         raise InputError(f"A {type(embeddings).__name__} has no search; pass a txtai Embeddings.")
 

@@ -1,4 +1,4 @@
-"""Sinks that pass events to OpenTelemetry and Prometheus (extra: telemetry)."""
+"""Sinks that export events to OpenTelemetry and Prometheus (extra: telemetry)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 LABELS = ("provider", "reason", "degraded", "breaker", "from_state", "to_state", "method", "store", "failed")
-"""Fields of events that become metric labels if their value is a code."""
+"""Event fields that become metric labels. A value that is not a short code becomes "other"."""
 
 MAX_CODE_LENGTH = 40
 BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -27,8 +27,8 @@ _STATES = {"CLOSED": 0, "HALF_OPEN": 1, "OPEN": 2}
 class OpenTelemetrySink:
     """Adds each event to the current span, counts it in `resift.events`, and times it in `resift.duration`.
 
-    Uses the API only; the application chooses the SDK. Attributes of span events are the fields as
-    `resift.<field>`. Attributes of metrics are codes only.
+    Uses only the OpenTelemetry API; the application chooses the SDK. Span events have one attribute
+    `resift.<field>` per field. Metric attributes contain only names and short codes.
     """
 
     def __init__(self, *, meter_provider: MeterProvider | None = None) -> None:
@@ -40,7 +40,7 @@ class OpenTelemetrySink:
 
     def __call__(self, event: Event) -> None:
         """Record the event."""
-        # OpenTelemetry takes scalars only.
+        # Only scalar fields are passed on as attributes.
         attributes = {
             f"resift.{key}": value
             for key, value in event.fields().items()
@@ -55,9 +55,9 @@ class OpenTelemetrySink:
 
 
 class PrometheusSink:
-    """Counts and times events in a registry, by default the one that prometheus_client exports.
+    """Counts and times events in a registry, by default the global registry of prometheus_client.
 
-    Several sinks with one registry share their metrics. Labels are names and codes, never free text.
+    Sinks with the same registry share their metrics. Labels are names and codes, never free text.
     """
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
@@ -69,7 +69,7 @@ class PrometheusSink:
             self._metrics = _metrics[self.registry]
 
     def __call__(self, event: Event) -> None:
-        """Count the event."""
+        """Update the metrics for the event."""
         metrics, labels = self._metrics, event_labels(event)
         provider, reason = labels.get("provider", ""), labels.get("reason", "")
         metrics.events.labels(event.name, provider, reason).inc()
@@ -106,9 +106,9 @@ def _create_metrics(client: ModuleType, registry: CollectorRegistry) -> SimpleNa
 
 
 def event_labels(event: Event) -> dict[str, str]:
-    """Return the metric labels of an event; a sentence instead of a code becomes "other".
+    """Return the metric labels of an event. Free text is replaced by "other".
 
-    Free text would create a new time series for each message.
+    It would create a new time series for each message.
     """
     labels = {}
     for key, value in event.fields().items():
@@ -120,7 +120,7 @@ def event_labels(event: Event) -> dict[str, str]:
 
 
 def latency_ms(event: Event) -> float | None:
-    """Return the duration of the event's work, if the event has one."""
+    """Return the duration that the event reports, or None."""
     for key in ("latency_ms", "ms"):
         value = event.fields().get(key)
         if isinstance(value, (int, float)) and not isinstance(value, bool):
