@@ -272,7 +272,7 @@ def test_a_merged_id_lends_its_places():
     lists = {"x": [Hit("a", "same")], "y": [Hit("b", "same")]}
     ranking = resift.fuse(lists, identity="content")
     assert [(step.source, step.rank) for step in ranking.path("a")] == [("x", 1), ("y", 1), ("", 1)]
-    assert ranking.why("b") == "'b' is a duplicate of 'a', which stands for both."
+    assert ranking.why("b") == "'b' is a duplicate of 'a', which represents both."
 
 
 def test_why_of_a_present_hit():
@@ -314,7 +314,7 @@ def test_why_of_a_stage_that_only_places():
 def test_why_without_a_trace():
     """A ranking made by hand can be asked too."""
     assert Ranking((Hit("a"),)).why("a") == "Ranked 1st of 1 (1 candidate)."
-    assert Ranking(cut=(Hit("a"),)).why("a") == "'a' is not among the 0 hits; the trace has no reason."
+    assert Ranking(cut=(Hit("a"),)).why("a") == "'a' is not among the 0 hits; the trace contains no reason."
 
 
 def test_public_shows_no_scores_and_no_internals():

@@ -91,7 +91,7 @@ def test_wrapped_rankings_and_jsonl_are_read(ranking, capsys):
         ('{"hits": [{"id": "a"}], "trace": [["x"]]}', [], "not a ranking"),
         ('{"hits": [{"id": "a", "score": "many"}]}', [], "not a ranking"),
         ('{"hits": []}', ["--line", "2", "--json"], "--line 2, but the file has only 1"),
-        ('{"hits": []}', ["-o", "page.pdf"], "name a .html, .svg or .txt file"),
+        ('{"hits": []}', ["-o", "page.pdf"], "ends in .html, .svg or .txt"),
     ],
 )
 def test_other_files_are_rejected(content, words, message, ranking, capsys):

@@ -1,7 +1,7 @@
-"""The path of each hit through the stages, as a picture: terminal text, SVG, or a page of HTML.
+"""Draw the path of each hit through the stages as terminal text, SVG or an HTML page.
 
-`Ranking.explain()` is the entry point. `reasons` describes a path in words (`Ranking.why`), `flow` reads the
-trace into columns, positions and moves, `explanation` draws for terminals, `svg` and `page` for browsers.
+`Ranking.explain()` is the entry point. `reasons` describes a path in words (`Ranking.why`). `flow` converts the
+trace to columns, positions and moves. `explanation` draws for terminals, `svg` and `page` for browsers.
 """
 
 from resift.explain.explanation import Explanation

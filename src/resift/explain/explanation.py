@@ -1,7 +1,7 @@
 """`Ranking.explain`: the path of each hit as text for a terminal, SVG or HTML.
 
-The terminal picture has curves of braille dots between columns of ranks, then one line per hit. Lists that
-were searched at the same time are side by side, joined by a plus sign.
+The terminal picture shows curves of braille dots between columns of ranks, then one line per hit. First-stage
+lists that were searched concurrently are shown side by side, joined by a plus sign.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from resift.explain.flow import Flow, HitLine, Layout, make_layout
 from resift.text.snippets import clip, clip_phrase, display_width, short_id
 
 Paint = Callable[[str, str], str]
-"""Applies a style to a text: cyan, green, yellow, magenta, blue, red, dim or bold."""
+"""Applies a style to a text. Styles: cyan, green, yellow, magenta, blue, red, dim and bold."""
 
 Cell = tuple[str, str]
 """A character and its color."""
@@ -27,26 +27,26 @@ Cell = tuple[str, str]
 _COLORS = ("cyan", "green", "yellow", "magenta", "blue", "red")
 _RANK_WIDTH, _MIN_GAP, _MAX_GAP, _LIST_WIDTH = 4, 4, 12, 10
 _EMPTY_BRAILLE = 0x2800
-# The bit of a braille character (Unicode block 2800) for the dot in that row and column.
+# Bits of a braille character (Unicode block U+2800), by row and column of the dot.
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The path of each hit through the stages. Print it, show it in a notebook, or save it as a page.
+    """The path of each hit through the stages. Print it, display it in a notebook, or save it as a page.
 
-    Pages and pictures contain ids and texts of hits, so they are as confidential as the data.
+    Pages and pictures contain ids and texts of hits, so they are as confidential as the documents.
     """
 
     flow: Flow
     top: int = 10
 
     def text(self, *, width: int = 80, paint: Paint | None = None, curves: bool = True) -> str:
-        """Return the picture for a terminal of that many columns; without curves, plain rows of ranks."""
+        """Return the picture for a terminal with `width` columns. Without curves, return plain rows of ranks."""
         layout = make_layout(self.flow, top=self.top)
         style = paint or (lambda text, _: text)
         if not layout.lines:
-            return "There are no hits to explain."
+            return "No hits to explain."
         count = len(layout.columns)
         name_width = min(24, max(display_width(line.path.id) for line in layout.lines)) + 2
         gap = (width - name_width - len(_list_headings(layout)) - count * _RANK_WIDTH) // max(1, count - 1)
@@ -71,7 +71,7 @@ class Explanation:
         return svg_file(self.flow, top=self.top)
 
     def html(self) -> str:
-        """Return a self-contained page: the picture, the score parts of each hit, and the hits left out."""
+        """Return a self-contained page with the picture, the score parts of each hit, and the dropped hits."""
         from resift.explain.page import page
 
         return page(self.flow, top=self.top)
@@ -82,7 +82,7 @@ class Explanation:
         formats: dict[str, Callable[[], str]] = {".html": self.html, ".svg": self.svg, ".txt": self.text}
         render = formats.get(target.suffix.lower())
         if render is None:
-            raise InputError(f"Cannot save {target.name!r}: name a .html, .svg or .txt file.")
+            raise InputError(f"Cannot save {target.name!r}; use a file name that ends in .html, .svg or .txt.")
         return atomic_write(target, render().rstrip("\n") + "\n")
 
     def __str__(self) -> str:
@@ -102,7 +102,7 @@ def _list_headings(layout: Layout) -> str:
 
 
 def _list_ranks(line: HitLine | None, layout: Layout) -> str:
-    """Return a hit's ranks in the lists, below their headings."""
+    """Return the ranks of a hit in the first-stage lists, aligned with the headings."""
     if line is None or not layout.lists:
         return " " * len(_list_headings(layout))
     ranks = [
@@ -121,7 +121,7 @@ def _draw_curves(layout: Layout, gap: int, width: int, style: Paint) -> list[str
     step = _RANK_WIDTH + gap
     size = step * (len(layout.columns) - 1) + _RANK_WIDTH
     grid: list[list[Cell]] = [[(" ", "")] * size for _ in range(layout.rows)]
-    # The best hits last: their curves stay complete at crossings.
+    # Draw the best hits last, so their curves stay on top at crossings.
     for line in reversed(layout.lines):
         for start, end in pairwise(line.nodes):
             _draw_curve(grid, start.column * step + _RANK_WIDTH, gap, (start.row, end.row), _color(line))
@@ -139,7 +139,7 @@ def _draw_curves(layout: Layout, gap: int, width: int, style: Paint) -> list[str
         lists = _list_ranks(first.get(i), layout)
         lists = style(lists, _color(first[i])) if i in first and lists.strip() else lists
         name = style(short_id(last[i].path.id, name_width), _color(last[i])) if i in last else ""
-        # Cells of one color are joined before painting: fewer escape codes.
+        # Adjacent cells of one color are painted together to save escape codes.
         runs = [("".join(char for char, _ in run), color) for color, run in groupby(row, key=lambda c: c[1])]
         painted = "".join(style(text, color) if color else text for text, color in runs)
         drawn.append(f"{lists}{painted} {name}".rstrip())
@@ -147,14 +147,14 @@ def _draw_curves(layout: Layout, gap: int, width: int, style: Paint) -> list[str
 
 
 def _draw_curve(grid: list[list[Cell]], start: int, gap: int, rows: tuple[int, int], color: str) -> None:
-    """Draw one S-curve into the grid; a cell has four rows and two columns of dots."""
+    """Draw one S-curve into the grid. A cell consists of four rows and two columns of dots."""
     samples = gap * 16
     for sample in range(samples + 1):
         part = sample / samples
-        # Smoothstep: horizontal at both ends.
+        # Smoothstep makes the curve horizontal at both ends.
         bend = part * part * (3 - 2 * part)
         x = min(gap * 2 - 1, int(part * gap * 2))
-        # + 1.5: between the second and the third of the four dots, the middle of the row.
+        # Adding 1.5 centers the curve between the second and the third of the four dots.
         y = round((rows[0] + (rows[1] - rows[0]) * bend) * 4 + 1.5)
         row, column = y // 4, start + x // 2
         char = grid[row][column][0]
@@ -163,7 +163,7 @@ def _draw_curve(grid: list[list[Cell]], start: int, gap: int, rows: tuple[int, i
 
 
 def _draw_rows(layout: Layout, gap: int, width: int, style: Paint) -> list[str]:
-    """Return one row per hit with its rank in each column, for files and pipes."""
+    """Return one row per hit with its rank in each column. Used for files and pipes."""
     step = _RANK_WIDTH + min(gap, 6)
     rows = [_headings(layout, step, width, style)]
     for line in layout.lines:
@@ -175,7 +175,7 @@ def _draw_rows(layout: Layout, gap: int, width: int, style: Paint) -> list[str]:
 
 
 def _paths_in_words(layout: Layout, width: int, style: Paint) -> list[str]:
-    """Return each hit's path in words, for terminals that are too narrow for the picture."""
+    """Return the path of each hit in words. Used if the terminal is too narrow for the picture."""
     lines = []
     for line in layout.lines:
         head, heading, _ = _hit_heading(line, layout, width, style)
@@ -189,7 +189,7 @@ def _paths_in_words(layout: Layout, width: int, style: Paint) -> list[str]:
 
 
 def _hit_heading(line: HitLine, layout: Layout, width: int, style: Paint) -> tuple[str, str, int]:
-    """Return rank and sign, the same with the id and painted, and the width of the latter."""
+    """Return the rank and sign, the painted heading that adds the id, and the width of that heading."""
     sign_width = max(len(line.move.sign) for line in layout.lines)
     rank = str(line.path.final) if line.path.final else "–"
     head = f"{rank:>3} {line.move.sign:<{sign_width}} "

@@ -1,7 +1,7 @@
-"""The path of every hit through the stages, as data for pictures: positions, moves and rows.
+"""The path of each hit through the stages as data for pictures: positions, moves and rows.
 
-`read_flow` turns a ranking's trace into columns and positions, `find_move` describes the move of a hit,
-and `make_layout` chooses the hits of a picture and their rows.
+`read_flow` converts the trace of a ranking to columns and positions. `find_move` describes the move of a hit.
+`make_layout` selects the hits of a picture and assigns their rows.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from resift.types import Hit, Ranking, StageKind, StageRecord, Trace
 
 @dataclass(frozen=True, slots=True)
 class FlowColumn:
-    """One stage; each first-stage list has its own column.
+    """One stage. Each first-stage list has its own column.
 
-    `weighs` marks a stage that combines the evidence of all stages before it, as the blend does.
+    `weighs` marks a stage that combines the scores of all earlier stages, such as the blend.
     """
 
     key: str
@@ -43,7 +43,7 @@ class FlowPosition:
 
 @dataclass(frozen=True, slots=True)
 class HitPath:
-    """One hit: its position per column key, its final rank (None if it was left out), and the reason.
+    """One hit: its position per column key, its final rank (None if it was dropped), and the reason.
 
     `decided` describes the part of the blended score that moved the hit.
     """
@@ -63,7 +63,7 @@ class HitPath:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """All paths of one ranking: returned hits in their final order, then those left out."""
+    """All paths of one ranking: the returned hits in their final order, then the dropped hits."""
 
     columns: tuple[FlowColumn, ...]
     kept: tuple[HitPath, ...]
@@ -81,10 +81,10 @@ class Flow:
 
 
 def read_flow(ranking: Ranking, *, query: str = "") -> Flow:
-    """Read a ranking's trace into a flow."""
+    """Convert the trace of a ranking to a flow."""
     trace = ranking.trace
     columns, positions = _read_columns(trace, [hit.id for hit in (*ranking.hits, *ranking.cut)])
-    # The last stage that dropped a hit explains why.
+    # If several stages dropped a hit, the last one gives the reason.
     cut_reasons = {
         id: record.notes.get(id, record.note if record.kind is StageKind.CUT else "") or record.name
         for record in trace
@@ -117,20 +117,20 @@ def read_flow(ranking: Ranking, *, query: str = "") -> Flow:
 
 
 def _read_columns(trace: Trace, ids: Sequence[str]) -> tuple[list[FlowColumn], dict[str, dict[str, FlowPosition]]]:
-    """Return a column per record that changes anything, and id -> column key -> position."""
+    """Return one column per record with an effect, and a mapping id -> column key -> position."""
     columns: list[FlowColumn] = []
     positions: dict[str, dict[str, FlowPosition]] = {id: {} for id in ids}
     merged = {other: id for record in trace for other, id in record.merged.items()}
     lists = [record.source for record in trace.by_kind(StageKind.RETRIEVE)]
     shown = [record for record in trace if record.kind is not StageKind.CUT]
-    # First-stage lists come first, even one that was searched later.
+    # First-stage lists come first, even if one was searched later.
     shown.sort(key=lambda record: record.kind is not StageKind.RETRIEVE)
     before: StageRecord | None = None
     for number, record in enumerate(shown):
         first = record.kind is StageKind.RETRIEVE
         silent = not (record.source or record.parts or record.note or record.notes)
         if before is not None and silent and record.kept is None and record.ids == before.order:
-            # The stage changed nothing: it shares the column of the one before.
+            # This stage changed nothing, so it shares the column of the previous stage.
             columns[-1] = replace(columns[-1], label=f"{columns[-1].label}, {record.name}")
             continue
         before = None if first else record
@@ -147,7 +147,7 @@ def _read_columns(trace: Trace, ids: Sequence[str]) -> tuple[list[FlowColumn], d
 
 
 def _short_name(name: str, lists: Sequence[str]) -> str:
-    """Return a list's name, without the name of its store if all lists belong to one store."""
+    """Return the name of a list. If all lists belong to one store, the name of the store is omitted."""
     one_store = len(lists) > 1 and len({other.rpartition(".")[0] for other in lists}) == 1
     short = name.rpartition(".")[2] if one_store else name
     return short if [other.rpartition(".")[2] for other in lists].count(short) <= 1 else name
@@ -163,24 +163,24 @@ class Move:
 
     @property
     def up(self) -> int:
-        """Ranks gained; negative for ranks lost, 0 for a hit that was left out."""
+        """Number of ranks gained: negative for ranks lost, 0 for a dropped hit."""
         return 0 if self.end is None else self.start - self.end
 
     @property
     def kind(self) -> str:
-        """One of rose, fell, stayed, cut."""
+        """One of "rose", "fell", "stayed" and "cut"."""
         if self.end is None:
             return "cut"
         return "rose" if self.up > 0 else "fell" if self.up < 0 else "stayed"
 
     @property
     def sign(self) -> str:
-        """An arrow and the number of ranks."""
+        """An arrow with the number of ranks, "=" for no move, or "✕" for a dropped hit."""
         return {"rose": f"▲{self.up}", "fell": f"▼{-self.up}", "stayed": "=", "cut": "✕"}[self.kind]
 
 
 def find_move(path: HitPath, flow: Flow) -> Move:
-    """Return a hit's move: from the fused list to the end, or from its best list if nothing follows."""
+    """Return the move from the fused list to the final ranking, or from the best list if there is no other stage."""
     stops = [(column, path.places[column.key]) for column in flow.pooled if column.key in path.places]
     lists = [column for column in flow.columns if column.first_stage and column.key in path.places]
     if len(flow.pooled) <= 1 and lists:
@@ -193,11 +193,11 @@ def find_move(path: HitPath, flow: Flow) -> Move:
 
 
 def _move_reason(path: HitPath, flow: Flow, stops: list[tuple[FlowColumn, FlowPosition]]) -> str:
-    # Stages before the last one that weighs were evidence for it, so they did not move the hit.
+    # Stages before the last weighing stage only contributed scores to it; they did not move the hit.
     last = max((i for i, (column, _) in enumerate(stops) if column.weighs), default=0)
     stops = [stops[0], *stops[last:]] if last else stops
     up = stops[0][1].rank - (path.final or 0) if stops else 0
-    # Only stages that moved the hit in the direction of its total move explain its rank.
+    # Only moves in the direction of the total move explain the final rank.
     turns = [
         (abs(before.rank - after.rank), -i, before, column, after)
         for i, ((_, before), (column, after)) in enumerate(pairwise(stops))
@@ -210,13 +210,13 @@ def _move_reason(path: HitPath, flow: Flow, stops: list[tuple[FlowColumn, FlowPo
             return "kept its rank"
         in_lists = "in all lists" if len(labels) == len(lists) else f"only in {' and '.join(labels)}"
         return f"kept its rank; {in_lists}"
-    # The largest move decides; of equal ones the earlier, therefore the negative index.
+    # Report the largest move. The negative index prefers the earlier of two equal moves.
     _, _, before, column, after = max(turns, key=lambda turn: turn[:2])
-    # Stages that changed nothing share the column of the first one, which moved the hit.
+    # A column may be shared by several stages. Only the first one moved the hit.
     stage = column.label.partition(", ")[0]
     ranks = f"{ordinal(before.rank)} to {ordinal(after.rank)}"
     if column.weighs and path.decided:
-        # The deciding part comes first: narrow lines are clipped at the end.
+        # The deciding part comes first, because narrow lines are clipped at the end.
         return f"{path.decided} ({stage}: {ranks})"
     moved = f"moved {'up' if after.rank < before.rank else 'down'} from {ranks} by {stage}"
     if column.weighs:
@@ -234,13 +234,13 @@ TITLE_WORDS = 9
 
 
 def hit_title(hit: Hit) -> str:
-    """Return title › heading of a hit, or else its file name, or else its id, which may not be a digest.
+    """Return a display title for a hit: title › heading, its file name, or its id unless that is a digest.
 
-    A hit without any of these is called by the first words of its text.
+    Without any of these, the title is the first words of the text.
     """
     title, heading = (str(hit.metadata.get(key) or "").strip() for key in ("title", "heading"))
     if title and (heading == title or heading.startswith(f"{title} › ")):
-        title = ""  # the headings begin with the title
+        title = ""  # the heading already starts with the title
     path = str(hit.metadata.get("path") or "")
     name = " › ".join(part for part in (title, heading) if part) or path.rpartition("/")[2]
     if name or not _DIGEST.fullmatch(hit.id):
@@ -250,7 +250,7 @@ def hit_title(hit: Hit) -> str:
 
 
 def hit_location(hit: Hit) -> str:
-    """Return path, page and line of a hit, as far as its title does not show them."""
+    """Return the path, page and line of a hit, or "" if its title shows the same."""
     parts = [str(hit.metadata.get("path") or "")]
     for key, label in (("page", "p. "), ("slide", "slide "), ("sheet", "sheet "), ("line", "line ")):
         if hit.metadata.get(key) is not None:
@@ -262,7 +262,7 @@ def hit_location(hit: Hit) -> str:
 
 
 def hit_body(hit: Hit) -> str:
-    """Return the text of a hit without the heading that indexing puts before it."""
+    """Return the text of a hit without the heading that indexing prepends."""
     for key in ("heading", "title"):
         head = str(hit.metadata.get(key) or "")
         if head and hit.text.startswith(head) and hit.text[len(head) :].strip():
@@ -271,7 +271,7 @@ def hit_body(hit: Hit) -> str:
 
 
 def snippet_parts(text: str, query: str, *, length: int) -> list[tuple[str, bool]]:
-    """Return the best part of a text for a query in pieces, each with whether it matches."""
+    """Return the best snippet of a text for a query as (text, is a match) pieces."""
     best = snippet(text, query, length=length)
     parts, done = [], 0
     for start, end in best.matches:
@@ -281,11 +281,11 @@ def snippet_parts(text: str, query: str, *, length: int) -> list[tuple[str, bool
 
 
 MAX_FALLEN = 3
-"""How many hits are shown that ranked high in some column and were left out."""
+"""Maximum number of hits to show that ranked high in some column but are not among the top hits."""
 
 
 class Node(NamedTuple):
-    """A hit in one column or list: its row from 0, and its rank, None if the column does not have it."""
+    """A hit in one column or list. Rows start at 0; `rank` is None if the hit is missing from the column."""
 
     column: int
     row: int
@@ -293,7 +293,7 @@ class Node(NamedTuple):
 
 
 class HitLine(NamedTuple):
-    """One hit's line through the picture: from the lists that have it, then from stage to stage."""
+    """The line of one hit through the picture: from the lists that contain it, then from stage to stage."""
 
     number: int
     path: HitPath
@@ -310,8 +310,8 @@ class HitLine(NamedTuple):
 class Layout:
     """The columns, lines and rows of a picture.
 
-    Two or more lists that were searched at the same time are not steps of one another. They are `lists`,
-    drawn side by side, and their lines join at the first column.
+    Two or more lists that were searched concurrently are not successive steps. They are stored in `lists` and
+    drawn side by side. Their lines join at the first column.
     """
 
     columns: tuple[FlowColumn, ...]
@@ -320,12 +320,12 @@ class Layout:
     lists: tuple[FlowColumn, ...] = ()
 
     def list_size(self, list: int) -> int:
-        """Return how many of the shown hits one of the lists has."""
+        """Return the number of displayed hits in one of the lists."""
         return sum(line.rank_in(list) is not None for line in self.lines)
 
 
 def make_layout(flow: Flow, *, top: int = 10, fallen: int = MAX_FALLEN) -> Layout:
-    """Choose the first `top` hits and a few that fell, and give each a row per column. Rows have no gaps."""
+    """Select the first `top` hits and a few that fell, and assign a row per column to each. Rows have no gaps."""
     pool = [path for path in (*flow.kept[top:], *flow.cut) if path.places]
     best_ranks = [(min(place.rank for place in path.places.values()), path.id, path) for path in pool]
     best_ranks.sort(key=lambda entry: entry[:2])
@@ -336,7 +336,7 @@ def make_layout(flow: Flow, *, top: int = 10, fallen: int = MAX_FALLEN) -> Layou
     nodes: dict[str, list[Node]] = {path.id: [] for path in shown}
     for i, column in enumerate(columns):
         ranked = _sort_by_rank(column, shown)
-        # Hits that only a later column has follow; hits that were dropped before do not.
+        # Hits that first appear in a later column follow. Hits that were dropped earlier do not.
         later = {after.key for after in columns[i:]}
         absent = [path for path in shown if column.key not in path.places and later & set(path.places)]
         for row, path in enumerate([*ranked, *absent]):

@@ -1,4 +1,4 @@
-"""A hit's path in words: why it has its rank, or why it is not among the hits (`Ranking.why`)."""
+"""Describe the path of a hit in words: why it has its rank, or why it is missing (`Ranking.why`)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def why(ranking: Ranking, id: str) -> str:
     steps = ranking.path(id)
     head = f"{id!r} is not among the {len(ranking.hits)} hit{'' if len(ranking.hits) == 1 else 's'}"
     if not steps:
-        return f"{head}; the trace has no reason."
+        return f"{head}; the trace contains no reason."
     last = steps[-1]
     cause = f": {last.note}" if last.cut and last.note else ""
     head += f": it was {ordinal(last.rank)} of {_count_candidates(ranking)} and was cut{cause}."
@@ -39,23 +39,23 @@ def why(ranking: Ranking, id: str) -> str:
 
 
 def why_all(ranking: Ranking) -> dict[str, str]:
-    """Return `why` of every hit by id; reads the trace once."""
+    """Return the explanation of every hit by id. The trace is read once."""
     return _explain_hits(ranking, ranking.ids)
 
 
 MAX_COMPARED = 200
-"""Hits of `why_all` whose reason names the part of the score that decided."""
+"""Maximum number of hits for which `why_all` names the deciding part of the score."""
 
 
 @lru_cache(maxsize=1024)
 def ordinal(number: int) -> str:
-    """Return 1st, 2nd, 3rd, 4th, … 11th."""
+    """Return the English ordinal: 1st, 2nd, 3rd, 4th, … 11th."""
     ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"
 
 
 def format_score(score: float | None) -> str:
-    """Return a score for people: two decimals, more for small ones, never an exponent."""
+    """Format a score for display: two decimals, more for small scores, never an exponent."""
     if score is None:
         return "no score"
     if abs(score) >= 1:
@@ -64,20 +64,20 @@ def format_score(score: float | None) -> str:
 
 
 def describe_parts(step: Step) -> str:
-    """Return the parts of a score, largest first; empty if the score has none."""
+    """Return the parts of a score, largest first, or "" if it has none."""
     text = ""
     for part, value in sorted(step.parts, key=lambda entry: -abs(entry[1])):
-        # Only the first part shows its sign: "0.2 + -0.1" is hard to read.
+        # Only the first part keeps its sign, because "0.2 + -0.1" is hard to read.
         text += f" {'−' if value < 0 else '+'} " if text else ""
         text += f"{format_score(abs(value) if text else value)} from {part}"
     return f"{text} ({step.note})" if text and step.note else text
 
 
 def deciding_parts(trace: Trace, ids: Iterable[str]) -> dict[str, str]:
-    """Return, for each hit that the blend moved, a description of the part of its score that decided.
+    """Describe the deciding part of the score for each hit that the blend moved.
 
-    A hit is compared with the hits that it overtook, or that overtook it. The part that differs most in the
-    direction of the move decided.
+    A hit is compared with the hits that it overtook, or that overtook it. The deciding part is the one that
+    differs most in the direction of the move.
     """
     blends = [record for record in trace.by_kind(StageKind.GUARD) if record.parts]
     orders = trace.by_kind(StageKind.FUSE) or trace.by_kind(StageKind.RETRIEVE)[:1]
@@ -113,7 +113,7 @@ def _deciding_part(blend: StageRecord, id: str, before: Mapping[str, int], after
 def _explain_hits(ranking: Ranking, ids: Sequence[str]) -> dict[str, str]:
     ranks = {hit.id: rank for rank, hit in enumerate(ranking.hits, start=1)}
     paths = ranking.trace.paths(ids)
-    # Each of these is compared with all others: for thousands of hits that would take minutes.
+    # Each of these hits is compared with all others, which would take minutes for thousands of hits.
     decided = deciding_parts(ranking.trace, ids[:MAX_COMPARED])
     unscored = frozenset(ranking.unscored)
     weight_notes = _weight_notes(ranking.trace)
@@ -123,7 +123,7 @@ def _explain_hits(ranking: Ranking, ids: Sequence[str]) -> dict[str, str]:
         parts = [f"Ranked {ordinal(ranks[id])} of {len(ranking.hits)} ({pool})."]
         parts += _describe_steps(paths[id], decided.get(id, ""), skip=weight_notes)
         if id in unscored:
-            parts.append("No reranker scored it, so it follows the hits with a score.")
+            parts.append("No reranker scored it, so it follows the scored hits.")
         explained[id] = " ".join(parts)
     return explained
 
@@ -131,7 +131,7 @@ def _explain_hits(ranking: Ranking, ids: Sequence[str]) -> dict[str, str]:
 def _explain_unknown(ranking: Ranking, id: str) -> str:
     for record in ranking.trace:
         if id in record.merged:
-            return f"{id!r} is a duplicate of {record.merged[id]!r}, which stands for both."
+            return f"{id!r} is a duplicate of {record.merged[id]!r}, which represents both."
     if not ranking.trace:
         return (
             f"{id!r} is not among the {len(ranking.hits)} hits, and this ranking has no trace of the other "
@@ -157,12 +157,12 @@ def _count_candidates(ranking: Ranking) -> str:
 
 
 def _weight_notes(trace: Trace) -> set[str]:
-    """Return the notes about weights of a fusion or blend, which are the same for all hits."""
+    """Return the notes about fusion or blend weights, which are the same for all hits."""
     return {record.note for record in trace if record.weights}
 
 
 def _describe_steps(steps: Sequence[Step], decided: str = "", *, skip: Collection[str] = ()) -> list[str]:
-    """Return a sentence per stage, without the notes in `skip`.
+    """Return one sentence per stage, without the notes in `skip`.
 
     `decided` describes the part of the blended score that moved the hit.
     """
@@ -177,7 +177,7 @@ def _describe_steps(steps: Sequence[Step], decided: str = "", *, skip: Collectio
             start = rank = step.rank if len(sentences) == 1 else 0
             continue
         blended = step.kind is StageKind.GUARD and bool(step.parts)
-        # The blend weighs all evidence from the start; every other stage changes the order before it.
+        # The blend weighs all scores from the start. Every other stage reorders the previous ranking.
         moved = (start if blended else rank) - step.rank if rank else 0
         note = "" if step.note in skip else step.note
         sentences += _describe_stage(replace(step, note=note), moved, decided if blended else "", first=not rank)

@@ -1,8 +1,7 @@
-"""The rank flow as SVG, and the shapes that it shares with the plots of evaluation reports.
+"""Draw the rank flow as SVG. The basic shapes are shared with the plots of evaluation reports.
 
-One curve per hit leads from stage to stage. Lists that were searched at the same time are above one another
-on the left; the curves of a hit join at the first stage after them. CSS classes set the colors, and all text
-is escaped.
+One curve per hit leads from stage to stage. Lists that were searched concurrently are stacked on the left; the
+curves of a hit join at the first stage after them. CSS classes set the colors. All text is escaped.
 """
 
 from __future__ import annotations
@@ -21,23 +20,23 @@ from markupsafe import Markup, escape
 from resift.explain.flow import Flow, FlowColumn, HitLine, Layout, Node, hit_body, hit_title, make_layout
 from resift.text.snippets import clip, clip_words, short_id
 
-# Control characters, lone surrogates and non-characters: XML parsers reject them, some cannot be encoded.
+# Control characters, lone surrogates and noncharacters. XML parsers reject them, and some cannot be encoded.
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
 def html(template: str, *values: object, **named: object) -> Markup:
-    """Return the template with the escaped values; format specifications work as in `str.format`."""
+    """Insert escaped values into a template. Format specifications work as in `str.format`."""
     cleaned = {key: _clean(value) for key, value in named.items()}
     return Markup(template).format(*map(_clean, values), **cleaned)  # noqa: S704 - values are escaped
 
 
 def join_markup(parts: Iterable[object], separator: str = "") -> Markup:
-    """Join the parts; those that are not Markup are escaped."""
+    """Join the parts. Parts that are not Markup are escaped."""
     return escape(separator).join(escape(_clean(part)) for part in parts)
 
 
 def html_page(title: str, body: Markup, *, style: str, script: str) -> str:
-    """Return a self-contained page that loads nothing and runs only this style and this script."""
+    """Return a self-contained page whose security policy allows only this style and this script."""
     policy = (
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
         "img-src data:; base-uri 'none'; form-action 'none'"
@@ -47,10 +46,10 @@ def html_page(title: str, body: Markup, *, style: str, script: str) -> str:
         '<meta http-equiv="Content-Security-Policy" content="{}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<link rel="icon" href="data:,">\n<title>{}</title>\n',
-        Markup(policy),  # noqa: S704 - contains digests only, and its quotes must not be escaped
+        Markup(policy),  # noqa: S704 - contains only digests, and its quotes must not be escaped
         title,
     )
-    # Style and script are constants of Resift; escaping would change their digests.
+    # Style and script are constants, and escaping would change their digests.
     styled = f"{head}<style>{style}</style>\n</head>\n<body>\n{body}\n"
     return f"{styled}<script>{script}</script>\n</body>\n</html>\n"
 
@@ -60,45 +59,45 @@ def _digest(text: str) -> str:
 
 
 def _clean(value: object) -> object:
-    """Replace characters that XML parsers reject; Markup was cleaned when it was made."""
+    """Replace characters that XML parsers reject. Markup was cleaned when it was created."""
     if isinstance(value, str) and not isinstance(value, Markup):
         return _FORBIDDEN.sub("\ufffd", value)
     return value
 
 
 def asset(name: str) -> str:
-    """Return a style sheet, script or template of this package, with an empty line before it."""
+    """Return a style sheet, script or template of this package, preceded by a line break."""
     return "\n" + resources.files("resift.explain").joinpath(name).read_text(encoding="utf-8")
 
 
 _COLORS = asset("colors.css")
 FLOW_STYLE = asset("flow.css")
-"""Style of the picture alone, for pages that define the colors."""
+"""Style of the picture without colors, for pages that define them."""
 
 PAGE_COLORS = _COLORS.replace("SCOPE", ":root")
 PICTURE_STYLE = PAGE_COLORS + ".flow { background: var(--bg); }" + FLOW_STYLE
-"""Style of the picture with its colors, for pages around it."""
+"""Style of the picture with its colors, for pages that embed it."""
 
 _FILE_STYLE = (
-    _COLORS.replace("SCOPE", ".flow")  # other pictures of a notebook keep their own colors
+    _COLORS.replace("SCOPE", ".flow")  # so other pictures in a notebook keep their colors
     + ".flow { background: var(--bg); } svg.flow { max-width: 100%; height: auto; }"
     + FLOW_STYLE
 )
 
 Anchor = Literal["start", "middle", "end"]
-"""Which part of a text is at its x position."""
+"""The part of a text that is aligned with its x position."""
 
 
 def svg_element(
     width: float, height: float, body: Iterable[Markup], *, css: str, label: str, role: str = "img", top: float = 0
 ) -> Markup:
-    """Return an `<svg>` element with a label for screen readers; `top` is the y of its upper edge."""
+    """Return an `<svg>` element with a label for screen readers. `top` is the y coordinate of its upper edge."""
     size = html('viewBox="0 {2:g} {0:g} {1:.0f}" width="{0:g}" height="{1:.0f}"', width, height, top)
     return html('<svg class="{}" {} role="{}" aria-label="{}">{}</svg>', css, size, role, label, join_markup(body))
 
 
 def svg_text(x: float, y: float, text: object, *, css: str, anchor: Anchor = "start") -> Markup:
-    """Return a text; `text` may contain `<tspan>` markup."""
+    """Return a `<text>` element. `text` may contain `<tspan>` markup."""
     aligned = "" if anchor == "start" else html(' text-anchor="{}"', anchor)
     return html('<text class="{}" x="{:.1f}" y="{:.1f}"{}>{}</text>', css, x, y, aligned, text)
 
@@ -133,13 +132,13 @@ def svg_curve(x1: float, y1: float, x2: float, y2: float, *, css: str = "") -> M
 
 
 def svg_title(text: str) -> Markup:
-    """Return a tooltip, or nothing for an empty text."""
+    """Return a tooltip, or empty markup for an empty text."""
     return html("<title>{}</title>", text) if text else Markup()
 
 
 @dataclass(frozen=True, slots=True)
 class PictureSize:
-    """The measures of a picture in pixels."""
+    """The dimensions of a picture in pixels."""
 
     width: int
     label: int
@@ -155,11 +154,11 @@ class PictureSize:
 WIDE = PictureSize(width=1088, label=330)
 NARROW = PictureSize(width=358, label=40, row=32, radius=11, top=46, left=16)
 
-_QUERY_HEIGHT = 40  # above a picture that is a file of its own
+_QUERY_HEIGHT = 40  # space for the query above a standalone picture
 
 
 class Grid:
-    """The coordinates of one picture."""
+    """Coordinates of the rows and columns of a picture."""
 
     def __init__(self, layout: Layout, size: PictureSize) -> None:
         self.layout = layout
@@ -174,7 +173,7 @@ class Grid:
         self._shift = (body - size.row * layout.rows) / 2
 
     def x(self, column: int) -> float:
-        """Return the center of a column; the lists are column -1."""
+        """Return the x coordinate of the center of a column. The lists are column -1."""
         width = self.size.width - self.size.left - self.size.label - self.size.radius
         i = column + self._fork
         return self.size.left + width * (i / (self._count - 1) if self._count > 1 else 1.0)
@@ -185,11 +184,11 @@ class Grid:
         return self.x(1) - self.x(0) if self._count > 1 else 200.0
 
     def y(self, row: int) -> float:
-        """Return the center of a row of the stages."""
+        """Return the y coordinate of the center of a row of the stages."""
         return self.size.top + self._shift + self.size.row * (row + 0.5)
 
     def list_y(self, list: int, row: int) -> float:
-        """Return the center of a row in a list; row -1 is its name."""
+        """Return the y coordinate of the center of a row in a list. Row -1 is its name."""
         above = sum(self.layout.list_size(i) + 1 for i in range(list))
         return self.size.top + self.step * (above + 1 + row + 0.5)
 
@@ -200,9 +199,9 @@ class Grid:
 
 
 def svg_file(flow: Flow, *, top: int = 10) -> str:
-    """Return the wide picture as a file, with the query as its title and its style included."""
+    """Return the wide picture as a self-contained file, with the query as its title."""
     drawn = str(picture(flow, make_layout(flow, top=top), frame=WIDE, kind="alone"))
-    # A file needs the namespace; inside an HTML page it is known.
+    # A standalone file needs the namespace; inside an HTML page it is implied.
     named = drawn.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
     heading = svg_title(flow.query)
     return named.replace(">", f">{heading}<style>{_FILE_STYLE}</style>", 1)
@@ -211,11 +210,11 @@ def svg_file(flow: Flow, *, top: int = 10) -> str:
 def picture(
     flow: Flow, layout: Layout, *, frame: PictureSize, kind: str, links: bool = False, marked: Collection[str] = ()
 ) -> Markup:
-    """Draw the flow; `links` connects each line to the hit's details, the ids in `marked` are highlighted."""
+    """Draw the flow. `links` links each line to the details of its hit; the ids in `marked` are highlighted."""
     grid = Grid(layout, frame)
     summary = f"Rank flow of {len(layout.lines)} hits through {len(flow.columns)} columns"
     label = f"{flow.query}: {summary}" if flow.query else summary
-    # A file shows the query itself; a page has it as its heading.
+    # A standalone file shows the query; a page has it in its heading.
     above = _QUERY_HEIGHT if kind == "alone" and flow.query else 0
     body = [_column_heading(column, i, grid) for i, column in enumerate(layout.columns)]
     if above:
@@ -242,7 +241,7 @@ def _column_heading(column: FlowColumn, i: int, grid: Grid) -> Markup:
     center = grid.x(i)
     x = center - grid.size.radius if first else center
     anchor: Anchor = "start" if first else "middle"
-    # In a narrow picture labels would touch: every second one is a line lower.
+    # In a narrow picture labels would touch, so every second one is placed a line lower.
     y = 18 if wide else (14 if i % 2 == 0 else 30)
     label = clip(column.label, chars if wide else chars * 2)
     text = svg_text(x, y, label, css="stage", anchor=anchor)
