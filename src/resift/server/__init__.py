@@ -1,4 +1,4 @@
-"""`resift serve`: an ASGI app that speaks the rerank and embedding APIs that clients already know."""
+"""`resift serve`: an ASGI app that is compatible with the rerank and embedding APIs of other providers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Admission control: pairs are counted, bursts may wait for a moment, overload is refused at once."""
+"""Admission control: count pairs, queue short bursts, and reject requests at once under overload."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from resift.server.request_errors import RequestFailed
 from resift.server.server_options import Limits
 
 CHARS_PER_WINDOW = 2_000
-"""Characters that fit into one row of a model: an estimate, so that long documents count for more."""
+"""Estimated number of characters in one window of a model. It makes long documents count for more."""
 
 MAX_WINDOWS, MAX_QUERY_PARTS = 32, 8
-"""Windows of one document that are scored at most, and parts of a long query that each is scored with."""
+"""Maximum number of scored windows per document, and of query parts that each window is scored with."""
 
 OVERLOAD_AFTER_S = 0.25
-"""A queue that has not been empty for this long is overload: from then on, requests are refused at once."""
+"""If the queue has not been empty for this long, the server is overloaded and rejects requests at once."""
 
 
 MAX_LOCAL_WAIT_S = 0.025
-"""How long a request may wait for a model on this machine: refusals are out within 50 ms."""
+"""Maximum wait for a local model. It keeps the time to a rejection below 50 ms."""
 
 MIN_BACKLOG_S = 0.1
-"""Work that may always be ahead of a request on this machine's cores: bursts of small requests are fine."""
+"""Amount of queued local work that never causes a rejection, so bursts of small requests are admitted."""
 
 
 def count_windows(texts: Sequence[str]) -> int:
-    """Return about how many rows an embedding model will read for these texts."""
+    """Estimate the number of windows that an embedding model processes for these texts."""
     return sum(1 + len(text) // CHARS_PER_WINDOW for text in texts)
 
 
 def count_pairs(texts: Sequence[str], query: str = "") -> int:
-    """Return about how many rows a model will read for these documents."""
+    """Estimate the number of pairs that a reranker scores for these documents."""
     windows = len(texts)
     if max(map(len, texts), default=0) >= CHARS_PER_WINDOW:
         windows = sum(min(MAX_WINDOWS, 1 + len(text) // CHARS_PER_WINDOW) for text in texts)
@@ -52,15 +52,15 @@ class _Waiter:
 
 @dataclass(slots=True)
 class Admission:
-    """Counts the pairs in progress and the pairs that wait, and measures the throughput.
+    """Counts the pairs in progress and the waiting pairs, and measures the throughput.
 
-    The engine takes the shortest work first. So a request waits for at most as many pairs of each other
-    request as it has itself, and that is the number that is bounded: ten documents are admitted next to
-    thousands, and a second thousand waits. A request of any size is admitted when it is alone. All methods
-    run on one event loop.
+    The engine runs the shortest work first. A request therefore waits for at most as many pairs of each other
+    request as it has itself. The limit applies to this number: ten documents are admitted while thousands are
+    in progress, but a second batch of thousands has to wait. A request of any size is admitted if no other is
+    in progress. All methods run on one event loop.
 
-    A model on this machine (`cpu_bound`) gets no faster by more requests at once, only every answer gets
-    later. There, a request is admitted if the work ahead takes no longer than its own.
+    Concurrent requests do not make a local model (`cpu_bound`) faster; they only delay every response. With a
+    local model, a request is admitted if the work ahead of it takes no longer than its own.
     """
 
     limits: Limits
@@ -86,21 +86,21 @@ class Admission:
 
     @property
     def waiting(self) -> int:
-        """Pairs that wait for admission."""
+        """Pairs waiting for admission."""
         return sum(waiter.pairs for waiter in self._queue)
 
     def check(self, body_bytes: int | None) -> None:
-        """Refuse a request before its body is read if it would be refused afterwards anyway."""
+        """Reject a request before its body is read if it would be rejected afterwards anyway."""
         if self.requests >= self.limits.max_requests:
             raise self._refusal()
         if self.overloaded:
-            # The body is unread: its pairs are estimated from the bodies before it.
+            # The body has not been read, so its pairs are estimated from previous bodies.
             pairs = self._mean_pairs if body_bytes is None else body_bytes / self._mean_bytes_per_pair
             if not self._fits(round(pairs)):
                 raise self._refusal()
 
     def hold_bytes(self, size: int) -> None:
-        """Count a received part of a body; refuse it if all bodies together take too much memory."""
+        """Count a received chunk of a body. Reject it if all bodies together take too much memory."""
         self.bytes_held += size
         if self.bytes_held > self.limits.max_bytes_held:
             raise self._refusal()
@@ -109,12 +109,12 @@ class Admission:
     async def admit(
         self, pairs: int, *, deadline: Deadline | None = None, body_bytes: int | None = None
     ) -> AsyncIterator[None]:
-        """Admit these pairs, now or before the deadline, or raise RequestFailed."""
-        # The means follow slowly: one odd request must not change the estimate for the next one.
+        """Admit the pairs at once or before the deadline, or raise RequestFailed."""
+        # The means change slowly, so one unusual request does not distort the next estimate.
         self._mean_pairs += (pairs - self._mean_pairs) * 0.05
         if body_bytes and pairs:
             self._mean_bytes_per_pair += (body_bytes / pairs - self._mean_bytes_per_pair) * 0.05
-        # Nobody overtakes a smaller request that waits, but small ones overtake larger ones.
+        # A request may overtake larger waiting requests, but not smaller ones.
         if self._fits(pairs) and not any(waiter.pairs <= pairs for waiter in self._queue):
             self._enter(pairs)
         else:
@@ -132,18 +132,18 @@ class Admission:
     def _fits(self, pairs: int) -> bool:
         if not self._sizes:
             return True
-        # However large, a request counts for half of the room: it must not have to wait until it is alone.
-        counted = min(pairs, self.limits.max_pairs // 2)
-        ahead = self._pairs_ahead(counted)
+        # Even the largest request counts as half of the limit, so it need not wait until no other is in progress.
+        capped_pairs = min(pairs, self.limits.max_pairs // 2)
+        pairs_ahead = self._pairs_ahead(capped_pairs)
         if not self.pairs_per_s:
-            # The throughput is known after the first work; until then the count alone decides.
-            soon = not self.cpu_bound or len(self._sizes) < 2
+            # The throughput is unknown until the first work is done. Until then, only the count decides.
+            starts_soon = not self.cpu_bound or len(self._sizes) < 2
         else:
             max_s = self.limits.max_backlog_s
             if self.cpu_bound:
                 max_s = min(max_s, max(MIN_BACKLOG_S, pairs / self.pairs_per_s))
-            soon = ahead / self.pairs_per_s <= max_s
-        return soon and ahead + counted <= self.limits.max_pairs
+            starts_soon = pairs_ahead / self.pairs_per_s <= max_s
+        return starts_soon and pairs_ahead + capped_pairs <= self.limits.max_pairs
 
     def _enter(self, pairs: int) -> None:
         if not self._sizes:
@@ -153,19 +153,19 @@ class Admission:
     def _leave(self, pairs: int) -> None:
         self._window_pairs += pairs
         elapsed_s = self.clock() - self._window_start_s
-        # A rate over less than half a second is noise, but a first estimate is better than none.
+        # A rate over less than half a second is noisy, but as a first estimate it is better than none.
         if elapsed_s >= 0.5 or (not self.pairs_per_s and elapsed_s > 0):
-            rate, known = self._window_pairs / elapsed_s, self.pairs_per_s
-            self.pairs_per_s = known + (rate - known) * 0.3 if known else rate
+            rate, estimate = self._window_pairs / elapsed_s, self.pairs_per_s
+            self.pairs_per_s = estimate + (rate - estimate) * 0.3 if estimate else rate
             self._window_start_s, self._window_pairs = self.clock(), 0
         self._sizes.remove(pairs)
-        # Half of the room, not all of it: at the limit the state would flip with each request.
+        # Use half of the limit. At the full limit, the state would flip with each request.
         if self.overloaded and self._pairs_ahead(round(self._mean_pairs)) <= self.limits.max_pairs / 2:
             self.overloaded = False
         for waiter in [waiter for waiter in self._queue if not waiter.admitted.done()]:
             if self._fits(waiter.pairs):
                 self._queue.remove(waiter)
-                # Counted here, before its task runs, so that no other request takes its place.
+                # Count it before its task runs, so no other request takes its place.
                 self._enter(waiter.pairs)
                 waiter.admitted.set_result(True)
 
@@ -173,7 +173,7 @@ class Admission:
         if not self._queue:
             self._queue_since_s = self.clock()
         elif self.clock() - self._queue_since_s > OVERLOAD_AFTER_S:
-            # A queue that never empties is not a burst: waiting would only make every answer late.
+            # A queue that never empties is not a burst, and waiting would only delay every response.
             self.overloaded = True
             for waiter in self._queue:
                 if not waiter.admitted.done():
@@ -185,14 +185,14 @@ class Admission:
         self._queue.append(waiter)
         try:
             async with asyncio.timeout(wait_s):
-                # Shielded: `_leave` sets the result, and a timeout must not cancel it unseen.
+                # `_leave` sets the result of this future, so a timeout must not cancel it.
                 admitted = await asyncio.shield(waiter.admitted)
         except (TimeoutError, asyncio.CancelledError) as exc:
             if waiter in self._queue:
                 self._queue.remove(waiter)
                 waiter.admitted.cancel()
             elif waiter.admitted.result():
-                self._leave(pairs)  # admitted at the moment of giving up
+                self._leave(pairs)  # it was admitted just as the wait ended
             if isinstance(exc, TimeoutError):
                 raise self._refusal() from None
             raise
@@ -202,6 +202,6 @@ class Admission:
     def _refusal(self) -> RequestFailed:
         self.on_refusal()
         backlog_s = (self.in_flight + self.waiting) / self.pairs_per_s if self.pairs_per_s else 0.0
-        # Whole seconds, as the header requires; clients do not wait for more than a minute.
+        # The header requires integer seconds. Clients do not wait for more than a minute.
         retry_s = max(1, min(60, math.ceil(backlog_s)))
-        return RequestFailed("overloaded", f"Too many requests; try again in {retry_s} s", retry_after_s=retry_s)
+        return RequestFailed("overloaded", f"Too many requests; retry in {retry_s} s", retry_after_s=retry_s)

@@ -1,7 +1,7 @@
-"""The rerank APIs that are served: request, answer and errors of each.
+"""The supported rerank APIs: request, response and errors of each.
 
-`SERVED` has one entry per dialect with the fields that its clients send and read; the structs are made from
-it. `ROUTES` says which dialects are spoken at a path.
+`SERVED` contains one entry per dialect with the fields that its clients send and expect; the structs are
+generated from it. `ROUTES` maps each path to its dialects.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Side: TypeAlias = Literal["left", "Left", "right", "Right"]
 
 
 class RerankRequest(Struct, kw_only=True):
-    """Fields that every dialect has."""
+    """Fields that all dialects share."""
 
     query: NonEmpty
     model: ModelName | None = None
@@ -34,7 +34,7 @@ class RerankRequest(Struct, kw_only=True):
 
 
 class SpanOptions(Struct, kw_only=True):
-    """Cohere's `relevant_spans`: lowest score of a span, and how many per document at most."""
+    """Cohere's `relevant_spans`: minimum score of a span and maximum number of spans per document."""
 
     mode: Literal["enabled", "disabled"] | None = None
     threshold: Fraction | None = None
@@ -42,7 +42,7 @@ class SpanOptions(Struct, kw_only=True):
 
 
 class Span(Struct):
-    """A sentence that answers the query, in characters of the document."""
+    """A relevant sentence, as character offsets in the document."""
 
     start: int
     end: int
@@ -50,7 +50,7 @@ class Span(Struct):
 
 
 class RankedDocument(Struct, omit_defaults=True):
-    """One document of an answer. Optional fields are left out, because some clients fail on null."""
+    """One document of a response. Optional fields without a value are omitted, because some clients fail on null."""
 
     index: int
     relevance_score: float
@@ -59,7 +59,7 @@ class RankedDocument(Struct, omit_defaults=True):
 
 
 class TeiRankedDocument(Struct, omit_defaults=True):
-    """One document of TEI's answer, which is a bare list of these."""
+    """One document of a TEI response, which is a bare list of these."""
 
     index: int
     score: float
@@ -67,20 +67,20 @@ class TeiRankedDocument(Struct, omit_defaults=True):
 
 
 class TotalUsage(Struct):
-    """Voyage's count of tokens."""
+    """Token usage in Voyage's format."""
 
     total_tokens: int
 
 
 class Usage(Struct):
-    """Count of tokens of the other APIs."""
+    """Token usage in the format of the other APIs."""
 
     prompt_tokens: int
     total_tokens: int
 
 
 class CohereMeta(Struct, omit_defaults=True):
-    """Version, billed units and warnings of Cohere's answer."""
+    """Version, billed units and warnings of a Cohere response."""
 
     api_version: dict[str, str]
     billed_units: dict[str, int]
@@ -102,10 +102,10 @@ _ANSWER_TYPES: Mapping[str, object] = {
 
 @dataclass(frozen=True, slots=True)
 class ServedDialect:
-    """One rerank API: types, errors, and the fields that mean the same in all of them.
+    """One rerank API: its types, its errors, and its names for the common fields.
 
-    `documents_by_default` decides where a request does not ask for the documents in the answer.
-    `plain_documents` returns documents as strings. `version` is that of Cohere's API.
+    `documents_by_default` applies if a request does not specify whether to return the documents.
+    `plain_documents` returns documents as strings. `version` is the version of Cohere's API.
     """
 
     name: str
@@ -121,12 +121,12 @@ class ServedDialect:
     version: str = "1"
 
     def returns_documents(self, request: RerankRequest) -> bool:
-        """Return whether the answer to a request holds the documents."""
-        wanted = getattr(request, self.return_field, None) if self.return_field else None
-        if wanted is not None:
-            return is_true(wanted)
+        """Whether the response to a request contains the documents."""
+        flag = getattr(request, self.return_field, None) if self.return_field else None
+        if flag is not None:
+            return is_true(flag)
         if self.name == "cohere-v1-or-jina":
-            # Clients of Jina and vLLM expect the documents, those of Cohere do not.
+            # Jina and vLLM clients expect the documents; Cohere clients do not.
             cohere_fields = [getattr(request, name) for name in ("rank_fields", "max_chunks_per_doc")]
             return cohere_fields == [None, None] and not (request.model or "").startswith(("rerank-", "cohere"))
         return self.documents_by_default
@@ -140,7 +140,7 @@ class ServedDialect:
         warnings: list[str],
         **values: JsonValue,
     ) -> Struct | list[TeiRankedDocument]:
-        """Return an answer with these documents and, as far as this API has them, the other values."""
+        """Return a response with these documents and with those other values that this API supports."""
         if not (isinstance(self.answer, type) and issubclass(self.answer, Struct)):
             rows = ((row.index, row.relevance_score, row.document) for row in documents)
             return [TeiRankedDocument(*row) for row in rows]  # type: ignore[arg-type]  # plain text
@@ -160,7 +160,7 @@ class ServedDialect:
 def _dialect(
     name: str, errors: ErrorForm, request: Mapping[str, object], answer: str, **options: JsonValue
 ) -> ServedDialect:
-    """Return a dialect whose requests and answers have these fields; all but the documents are optional."""
+    """Return a dialect whose requests and responses have these fields. All but the documents are optional."""
     title = name.title().replace("-", "")
     required = next(iter(request))
     fields = [
@@ -174,17 +174,17 @@ def _dialect(
     if answer:
         types = {**_ANSWER_TYPES, "usage": TotalUsage} if name == "voyage" else _ANSWER_TYPES
         no_warnings: list[str] = []
-        declared = [
+        answer_fields = [
             (field, types[field], no_warnings) if field == "warnings" else (field, types[field])
             for field in answer.split()
         ]
-        answer_type = msgspec.defstruct(f"{title}Answer", declared, omit_defaults=True)
+        answer_type = msgspec.defstruct(f"{title}Answer", answer_fields, omit_defaults=True)
     return ServedDialect(name, request_type, answer_type, errors, documents_field=required, **options)
 
 
 _COHERE_V1 = {"rank_fields": Names, "max_chunks_per_doc": Positive}
 _DOCUMENTS = {"documents": TextsOrObjects, "top_n": Positive, "return_documents": Flag}
-# Limits on the text that is read, which vLLM's clients send; the server reads everything.
+# vLLM clients send these limits on the text to score. The server ignores them and scores the full text.
 _TOKEN_LIMITS = {"max_tokens_per_doc": int, "max_tokens_per_query": int, "truncate_prompt_tokens": int}
 _OPENAI_ANSWER = "id object created model usage results warnings"
 
@@ -204,14 +204,14 @@ _DIALECTS = (
         {"documents": Texts, "top_k": Positive, "return_documents": Flag, "truncation": Flag},
         "object data model usage warnings", cutoff_field="top_k", plain_documents=True,
     ),
-    # LiteLLM sends `top_n`, which has no effect in TEI either.
+    # LiteLLM sends `top_n`, which TEI ignores as well.
     _dialect(
         "tei", errors.TEI,
         {"texts": Texts, "top_n": int, "return_text": Flag, "raw_scores": Flag, "truncate": Flag,
          "truncation_direction": Side},
         "", cutoff_field=None, return_field="return_text", plain_documents=True,
     ),
-    # The answer of vLLM always holds the documents.
+    # vLLM responses always contain the documents.
     _dialect(
         "vllm", errors.OPENAI, {**_DOCUMENTS, **_TOKEN_LIMITS, "truncation_side": str, "use_activation": Flag},
         _OPENAI_ANSWER, return_field=None, documents_by_default=True,
@@ -221,7 +221,7 @@ _DIALECTS = (
         {"documents": Texts, "top_n": Positive, "return_documents": Flag, "raw_scores": Flag},
         _OPENAI_ANSWER, plain_documents=True,
     ),
-    # The last two answer at the root, where clients of several APIs call.
+    # The last two handle the root paths, which clients of several APIs use.
     _dialect(
         "cohere-v1-or-jina", errors.COHERE_OR_JINA,
         {**_DOCUMENTS, **_TOKEN_LIMITS, **_COHERE_V1, "raw_scores": Flag}, "id model usage results meta warnings",
@@ -232,7 +232,7 @@ _DIALECTS = (
     ),
 )  # fmt: skip
 SERVED: Mapping[str, ServedDialect] = {dialect.name: dialect for dialect in _DIALECTS}
-"""Served dialects by name."""
+"""Supported dialects by name."""
 
 ROUTES: Mapping[str, Sequence[str]] = {
     "/v2/rerank": ["cohere-v2"],
@@ -250,11 +250,11 @@ ROUTES: Mapping[str, Sequence[str]] = {
     "/vllm/v2/rerank": ["vllm"],
     "/infinity/rerank": ["infinity"],
 }
-"""The dialects that are spoken at each path; the body tells them apart where there are two."""
+"""The dialects of each path. If there are two, the body identifies the dialect."""
 
 
 def choose_dialect(names: Sequence[str], body: JsonValue) -> ServedDialect:
-    """Return the dialect of a body: voyage and tei have fields of their own."""
+    """Return the dialect of a body. Voyage and TEI have distinct fields."""
     fields = body if isinstance(body, dict) else {}
     if "voyage" in names and ("top_k" in fields or "truncation" in fields):
         return SERVED["voyage"]

@@ -49,11 +49,11 @@ def serve_app(
     mounts: Mapping[str, App] | None = None,
     lifespans: Sequence[Lifespan] = (),
 ) -> Starlette:
-    """Return an ASGI app. Models are loaded in a thread after it has started; `/readyz` tells when.
+    """Return an ASGI app. Models are loaded in a thread after startup; `/readyz` reports when they are ready.
 
-    The scorer, embedder and pipeline arguments replace those that the options name. `mounts` puts other ASGI
-    apps under paths, behind the same keys; `lifespans` are entered at the start and left at the end.
-    `app.state.server` holds the shared state.
+    The scorer, embedder and pipeline arguments replace those in the options. `mounts` mounts other ASGI apps
+    under paths, behind the same keys. `lifespans` are entered at startup and exited at shutdown.
+    `app.state.server` is the shared state.
     """
     require("starlette", extra="server")
     from starlette.applications import Starlette
@@ -89,14 +89,14 @@ def serve_app(
 
     app = Starlette(routes=routes, middleware=_list_middleware(server), lifespan=lifespan)
     app.router.redirect_slashes = False
-    # Mounts come first; the table handles all other paths, including unknown ones.
+    # Mounts come first. The route table handles all other paths, including unknown ones.
     app.router.default = table
     app.state.server = app.state.serving = server
     return app
 
 
 def _list_middleware(server: ServerState) -> list[Middleware]:
-    """Return what every request passes: log, CORS if configured, keys."""
+    """Return the middleware for every request: logging, CORS if configured, and key checks."""
     from starlette.middleware import Middleware
     from starlette.middleware.cors import CORSMiddleware
 
@@ -118,20 +118,20 @@ def _list_middleware(server: ServerState) -> list[Middleware]:
 
 
 class RequestLogMiddleware:
-    """Gives each request its id, logs and counts it, and answers if nothing else did."""
+    """Assigns an id to each request, logs and counts it, and sends an error if no response was sent."""
 
     def __init__(self, app: App, server: ServerState) -> None:
         self._app = app
         self._server = server
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass one request on."""
+        """Forward one request to the app."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         server = self._server
         if server.phase == "starting":
-            server.start()  # an app that mounts this one may not send lifespan events
+            server.start()  # an enclosing app may not send lifespan events
         started_s = time.perf_counter()
         connection = current_connection.get()
         if connection is not None:
@@ -153,7 +153,7 @@ class RequestLogMiddleware:
         except asyncio.CancelledError:
             if request.status or server.phase != "closed":
                 raise
-            # The drain is over: the client gets 503 and can try another server.
+            # The drain period is over. The client gets 503 and can try another server.
             error = RequestFailed("unavailable", "The server is shutting down", retry_after_s=1)
             await request.send(send_with_id, request.failure(error))
         except Exception as exc:
@@ -172,7 +172,7 @@ class RequestLogMiddleware:
 
 
 def _report_body(scope: Scope, receive: Receive, connection: LimitedConnection) -> Receive:
-    """Tell the connection when the request has started and when its body is complete."""
+    """Notify the connection when the request starts and when its body is complete."""
     headers = dict(scope["headers"])
     length = headers.get(b"content-length", b"")
     has_body = b"transfer-encoding" in headers or length not in (b"", b"0")
@@ -201,7 +201,7 @@ def _log_request(request: Request, elapsed_s: float) -> None:
 
 
 class RouteTable:
-    """The operations by path and method. Other methods get 405, other paths 404."""
+    """Dispatches requests by path and method. Unknown methods get 405, unknown paths 404."""
 
     def __init__(self, operations: Sequence[Operation]) -> None:
         self._paths: dict[str, dict[str, Operation]] = {}
@@ -212,7 +212,7 @@ class RouteTable:
                 methods.setdefault("HEAD", operation)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run the operation of a request and send its response."""
+        """Run the operation for a request and send its response."""
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1000})
             return
@@ -221,9 +221,9 @@ class RouteTable:
         operation = methods.get(request.method)
         if operation is None:
             allowed = ", ".join(sorted(methods))
-            error = RequestFailed("not_found", "There is nothing at this path; /openapi.json lists the routes")
+            error = RequestFailed("not_found", "No route has this path; /openapi.json lists the routes")
             if allowed:
-                error = RequestFailed("method", f"The method is not allowed here; allowed: {allowed}")
+                error = RequestFailed("method", f"This method is not allowed; allowed: {allowed}")
             response = request.failure(error)
             if allowed:
                 response.headers["allow"] = allowed
@@ -241,7 +241,7 @@ class RouteTable:
 
 
 class _MountRoot:
-    """A mounted app at its path without the final slash: a redirect would make clients drop the body."""
+    """Serves a mounted app at its path without the final slash. On a redirect, clients would drop the body."""
 
     def __init__(self, mount: Mount) -> None:
         self._mount = mount

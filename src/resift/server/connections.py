@@ -1,8 +1,8 @@
-"""Limits of one TCP connection: time to send a request, size of its header, time to read the answer.
+"""Limits of a TCP connection: time to send a request, size of its header, time to read the response.
 
-uvicorn has no such limits. `LimitedConnection` stands between the socket and uvicorn's HTTP protocol and uses
-nothing of it but asyncio's protocol methods. It sees the bytes; the app reports through
-`current_connection` when a request has started, when its body is complete and when it was answered.
+uvicorn has no such limits. `LimitedConnection` sits between the socket and uvicorn's HTTP protocol and uses
+only asyncio's protocol methods. It sees raw bytes. Through `current_connection`, the app reports the start of
+a request, the end of its body and the end of the response.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ _HEADER_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\n" + _CLOSE
 
 _HEADER_END = b"\r\n\r\n"
 _MAX_CHUNK_BYTES = 256 << 10
-"""Bytes that asyncio reads at once."""
+"""Maximum number of bytes that asyncio reads at once."""
 
 Phase = Literal["new", "idle", "header", "header complete", "body", "answering"]
 
 
 class LimitedConnection(asyncio.Protocol):
-    """One connection with the limits of a server; made by uvicorn, once per connection."""
+    """One connection with the limits of the server. uvicorn creates an instance per connection."""
 
     limits: ClassVar[Limits]
     open: ClassVar[set[LimitedConnection]]
     make_another: ClassVar[Callable[[], LimitedConnection] | None]
 
     def __init__(self, *args: object, **options: object) -> None:
-        # Drain needs protocols for connections that it accepts itself.
+        # The drain code accepts connections itself and needs a protocol for each.
         type(self).make_another = functools.partial(type(self), *args, **options)
         make_http: Callable[..., asyncio.Protocol] = AutoHTTPProtocol
         self._http = make_http(*args, **options)
@@ -56,16 +56,16 @@ class LimitedConnection(asyncio.Protocol):
 
     @classmethod
     def with_limits(cls, limits: Limits) -> type[LimitedConnection]:
-        """Return a class for uvicorn's `http` option that has these limits."""
+        """Return a class with these limits for uvicorn's `http` option."""
         return type(cls.__name__, (cls,), {"limits": limits, "open": set(), "make_another": None})
 
     @property
     def waits_for_first_request(self) -> bool:
-        """Whether the client has connected and not sent a request yet."""
+        """Whether the connection has not delivered its first request yet."""
         return self._phase in ("new", "header", "header complete") and not self._answered
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Count the connection; refuse it before a byte is read if there are too many."""
+        """Count the connection. If there are too many, refuse it before a byte is read."""
         self._transport = transport
         if len(self.open) >= self.limits.max_connections:
             self._refuse(_BUSY)
@@ -84,11 +84,11 @@ class LimitedConnection(asyncio.Protocol):
             self._http.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Pass bytes on to the HTTP protocol unless they are too many or too late."""
+        """Forward data to the HTTP protocol unless it exceeds a limit."""
         if self not in self.open or self._transport.is_closing():
             return
         if self._phase in ("new", "idle"):
-            # Once per request, at its first byte: a header that comes byte by byte gains no time.
+            # The timer starts once per request, at its first byte. A header sent byte by byte gets no extra time.
             self._expect_header()
         self._bytes += len(data)
         if self._phase == "header":
@@ -97,38 +97,38 @@ class LimitedConnection(asyncio.Protocol):
                 return
         elif self._phase == "body":
             self._tail = (self._tail + data[-4:])[-4:]
-            # Chunk sizes and trailers are not part of the body, which the app limits.
+            # The app limits the body itself. The margin is for chunk sizes and trailers.
             if self._bytes > self.limits.max_body_bytes * 1.25 + 2 * _MAX_CHUNK_BYTES:
                 self._transport.abort()
                 return
             if not (self._answered and self._skip_body()):
                 self._start_timer(min(self.limits.stall_timeout_s, self._body_end_s - self._loop.time()))
         elif self._phase == "answering" and self._bytes > self.limits.max_header_bytes + _MAX_CHUNK_BYTES:
-            # A pipelined request whose header does not end. uvicorn stops reading after a complete one.
+            # The header of a pipelined request does not end. uvicorn stops reading after a complete header.
             self._transport.abort()
             return
-        # The app runs in a task that uvicorn starts here, and inherits this context.
+        # uvicorn starts the task of the app here, and the task inherits this context.
         current_connection.set(self)
         self._http.data_received(data)
 
     def eof_received(self) -> bool | None:
-        """Pass the end of the client's data on."""
+        """Forward the end of the client's data."""
         return self._http.eof_received() if self in self.open else None
 
     def pause_writing(self) -> None:
-        """Start the time for a client that does not read its answer."""
+        """Start the timer for a client that does not read its response."""
         self._write_timer = self._loop.call_later(self.limits.send_timeout_s, self._transport.abort)
         self._http.pause_writing()
 
     def resume_writing(self) -> None:
-        """Stop the time for reading the answer."""
+        """Stop the timer for reading the response."""
         if self._write_timer is not None:
             self._write_timer.cancel()
             self._write_timer = None
         self._http.resume_writing()
 
     def request_started(self, *, has_body: bool, body_bytes: int | None) -> None:
-        """Start the time for the body; called by the app when the header is complete."""
+        """Start the timer for the body. The app calls this when the header is complete."""
         self._answered = False
         self._body_bytes = body_bytes
         self._phase = "body" if has_body else "answering"
@@ -139,7 +139,7 @@ class LimitedConnection(asyncio.Protocol):
             self._stop_timer()
 
     def body_received(self) -> None:
-        """Stop the time for the body; called by the app."""
+        """Stop the timer for the body. The app calls this when the body is complete."""
         self._stop_timer()
         self._phase = "answering"
         # Bytes after the body belong to the next request.
@@ -149,33 +149,33 @@ class LimitedConnection(asyncio.Protocol):
             self._bytes = 0 if self._tail.endswith(_HEADER_END) else 1  # the end of a chunked body
 
     def response_sent(self) -> None:
-        """Wait for the next request; called by the app."""
+        """Wait for the next request. The app calls this after it has sent the response."""
         self._answered = True
         if self._phase == "body":
-            # Refused before its body was read. The client may still be sending it, for a limited time.
+            # The request was rejected before its body was read. The client may keep sending it for a limited time.
             if not self._skip_body():
                 self._start_timer(self._body_end_s - self._loop.time())
             return
-        self._wait_for_request(behind=self._bytes if self._phase == "answering" else 0)
+        self._wait_for_request(extra_bytes=self._bytes if self._phase == "answering" else 0)
 
     def _skip_body(self) -> bool:
-        """Return whether the unread body of an answered request is complete; then wait for the next one."""
+        """Return whether the unread body of an answered request is complete. If so, wait for the next request."""
         if self._body_bytes is None:
             if not self._tail.endswith(_HEADER_END):  # the end of a chunked body
                 return False
-            self._wait_for_request(behind=0)
+            self._wait_for_request(extra_bytes=0)
         elif self._bytes < self._body_bytes:
             return False
         else:
-            self._wait_for_request(behind=self._bytes - self._body_bytes)
+            self._wait_for_request(extra_bytes=self._bytes - self._body_bytes)
         return True
 
-    def _wait_for_request(self, *, behind: int) -> None:
+    def _wait_for_request(self, *, extra_bytes: int) -> None:
         self._stop_timer()
         self._phase = "idle"
-        self._pipelines |= behind > 0
-        # A packet may hold several requests and half of another. After one such packet, the next request of
-        # this connection must come soon.
+        self._pipelines |= extra_bytes > 0
+        # A packet may contain several requests and half of another. After such a packet, the next request of
+        # this connection must arrive soon.
         if self._pipelines:
             self._expect_header()
 
@@ -184,15 +184,15 @@ class LimitedConnection(asyncio.Protocol):
         self._start_timer(self.limits.header_timeout_s)
 
     def _count_header(self, data: bytes) -> int:
-        """Return how many bytes of the header have come; after its end, count the bytes behind it."""
+        """Return the size of the header received so far. After its end, count the bytes that follow it."""
         text = self._tail + data
         end = text.find(_HEADER_END)
         if end < 0:
             self._tail = text[-3:]
             return self._bytes
-        behind = len(text) - end - len(_HEADER_END)
-        header = self._bytes - behind
-        self._phase, self._bytes, self._tail = "header complete", behind, text[-4:]
+        extra_bytes = len(text) - end - len(_HEADER_END)
+        header = self._bytes - extra_bytes
+        self._phase, self._bytes, self._tail = "header complete", extra_bytes, text[-4:]
         return header
 
     def _start_timer(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Embeddings in the forms of OpenAI and TEI."""
+"""Embeddings in the formats of OpenAI and TEI."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Texts = NonEmpty | Annotated[list[NonEmpty], Meta(min_length=1)]
 
 
 class OpenAIEmbeddingRequest(Struct, kw_only=True):
-    """OpenAI's request; `input_type` is an addition for models with a prompt for queries."""
+    """OpenAI's request. `input_type` is an extension for models with a query prompt."""
 
     input: Texts
     model: ModelName | None = None
@@ -37,7 +37,7 @@ class OpenAIEmbeddingRequest(Struct, kw_only=True):
 
 
 class TeiEmbeddingRequest(Struct, kw_only=True):
-    """TEI's request; vectors always have length 1, so `normalize` has no effect."""
+    """TEI's request. Vectors are always normalized to length 1, so `normalize` has no effect."""
 
     inputs: Texts
     truncate: Flag | None = None
@@ -48,7 +48,7 @@ class TeiEmbeddingRequest(Struct, kw_only=True):
 
 
 class EmbeddingRow(Struct):
-    """One vector, as numbers or as base64 of little-endian 32-bit floats."""
+    """One vector, as numbers or as base64-encoded little-endian 32-bit floats."""
 
     object: str
     index: int
@@ -56,7 +56,7 @@ class EmbeddingRow(Struct):
 
 
 class OpenAIEmbeddingAnswer(Struct):
-    """OpenAI's answer."""
+    """OpenAI's response."""
 
     object: str
     data: list[EmbeddingRow]
@@ -89,7 +89,7 @@ def embedding_operations(server: ServerState) -> list[Operation]:
         texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
         kind: EmbedKind = "query" if body.prompt_name == "query" else "document"
         vectors, _ = await _embed(request, server.embedder_for(None), texts, kind, body.dimensions)
-        # Row by row: encoding millions of numbers at once would hold the event loop.
+        # Encode row by row, because encoding millions of numbers at once would block the event loop.
         rows = await asyncio.to_thread(lambda: [encode_json(row) for row in vectors])
         return Response(b"[" + b",".join(rows) + b"]")
 
@@ -117,7 +117,7 @@ async def _embed(
 
     async def embed() -> tuple[Array, int]:
         vectors, tokens = await embedder.embed(texts, kind=kind), 0
-        # In parts: a client that hangs up stops the count between two of them.
+        # Count in batches, so that the count can be cancelled when the client disconnects.
         for i in range(0, len(texts) if request.dialect == "openai" else 0, 64):
             tokens += await asyncio.to_thread(_count_tokens, embedder, texts[i : i + 64])
         return vectors, tokens
@@ -127,16 +127,16 @@ async def _embed(
             return await request.before_deadline(deadline, embed())
 
     vectors, tokens = await request.cancel_on_disconnect(admit_and_embed())
-    # A shorter vector keeps its meaning only for models that were trained for it.
+    # Vectors can be shortened only for models that were trained for it.
     if dimensions not in (None, vectors.shape[1]):
-        raise RequestFailed("invalid", f"dimensions must be {vectors.shape[1]} for this model, or left out")
+        raise RequestFailed("invalid", f"dimensions must be {vectors.shape[1]} for this model, or omitted")
     return vectors, tokens
 
 
 def _count_tokens(embedder: Embedder, texts: list[str]) -> int:
     if isinstance(embedder, CountsTokens):
         return embedder.count_tokens(texts)
-    # An estimate for embedders that do not count: four characters per token.
+    # For embedders that do not count tokens, estimate four characters per token.
     return sum(map(len, texts)) // 4
 
 
@@ -155,6 +155,6 @@ def _refuse_token_ids(body: JsonValue, name: str) -> None:
     if isinstance(inner, int):
         raise RequestFailed(
             "invalid",
-            f"{name} holds token ids, which only the tokenizer that made them can read. Send texts; "
+            f"{name} contains token ids, which depend on the tokenizer of another model. Send texts; "
             "for langchain-openai: OpenAIEmbeddings(check_embedding_ctx_length=False)",
         )

@@ -1,4 +1,4 @@
-"""One HTTP request: its headers, its body within limits, its place in the queue, and its response."""
+"""Handle one HTTP request: its headers, its size limits, its admission, and its response."""
 
 from __future__ import annotations
 
@@ -44,25 +44,25 @@ _PROCESS_ID = os.urandom(10).hex()
 _request_numbers = itertools.count(1)
 
 LARGE_BODY_BYTES = 256 << 10
-"""Bodies from this size upward are parsed a few at a time, so that other requests run in between."""
+"""Only a few bodies of this size or larger are parsed concurrently, so other requests get their turn."""
 
 WATCH_AFTER_S = 0.02
-"""Work that takes longer is cancelled when the client hangs up."""
+"""Work that takes longer than this is cancelled when the client disconnects."""
 
 log = logging.getLogger("resift.server")
 
 
 current_connection: ContextVar[LimitedConnection | None] = ContextVar("current_connection", default=None)
-"""The TCP connection of a request, which enforces time limits, if `resift serve` runs the app."""
+"""The TCP connection of a request, which enforces time limits. Set only if `resift serve` runs the app."""
 
 
 class ClientDisconnected(Exception):
-    """The client hung up before it had its response."""
+    """The client disconnected before it received the response."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Facts about a ranking for the response headers, the log and the metrics."""
+    """Properties of a ranking for the response headers, the log and the metrics."""
 
     tier: str = ""
     degraded: str = ""
@@ -71,7 +71,7 @@ class Outcome:
 
     @classmethod
     def from_ranking(cls, ranking: Ranking) -> Outcome:
-        """Return the facts of one ranking."""
+        """Return the properties of one ranking."""
         notes = [record.note for record in ranking.trace if record.kind is StageKind.RERANK and record.note]
         return cls(
             tier=ranking.tier or "",
@@ -81,15 +81,15 @@ class Outcome:
         )
 
     def merge(self, other: Outcome) -> Outcome:
-        """Return the facts of two rankings of one request."""
+        """Return the combined properties of two rankings of one request."""
         return Outcome(
             other.tier, other.degraded or self.degraded, self.note or other.note, other.unscored or self.unscored
         )
 
     def headers(self) -> dict[str, str]:
-        """Return the response headers for those facts that are known."""
+        """Return a response header for each known property."""
         facts = {name: str(getattr(self, name)) for name in self.__slots__ if getattr(self, name)}
-        # Printable ASCII of a length that proxies accept.
+        # Use printable ASCII, truncated to a length that proxies accept.
         return {
             f"x-resift-{name}": "".join(c if " " <= c <= "~" else "?" for c in value[:300])
             for name, value in facts.items()
@@ -98,7 +98,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """Status, headers and body. The body is JSON unless it is bytes already."""
+    """Status, headers and body. A body that is not bytes is encoded as JSON."""
 
     body: msgspec.Struct | JsonObject | Sequence[msgspec.Struct | JsonObject] | bytes
     status: int = 200
@@ -108,7 +108,7 @@ class Response:
 
 
 class Request:
-    """One request on its way through the server. Logs and metrics read its facts, never its texts."""
+    """One request. Logs and metrics use its properties, never its texts."""
 
     __slots__ = (
         "body_bytes", "counted", "deadline_ms", "dialect", "documents", "errors", "headers", "id", "method",
@@ -124,7 +124,7 @@ class Request:
         self.path: str = route_path(scope) if scope.get("root_path") else scope["path"]
         self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         client_id = self.headers.get("x-request-id", "")
-        # A process and a number: unique, and cheaper than a random id.
+        # A process id with a counter is unique and cheaper than a random id.
         self.id = (
             client_id
             if client_id and _REQUEST_ID.fullmatch(client_id)
@@ -141,18 +141,18 @@ class Request:
         self.outcome: Outcome | None = None
 
     def check(self) -> None:
-        """Refuse a request before its key and route are looked at: under overload that must be cheap."""
+        """Reject a request before its key and route are checked, because this must be cheap under overload."""
         if len(self.headers) != len(self.scope["headers"]):
             names = [name for name, _ in self.scope["headers"]]
             for name in _SINGLE_HEADERS:
-                # A proxy in front may have checked the other one.
+                # A proxy may have checked the other value.
                 if names.count(name.encode()) > 1:
                     raise RequestFailed("invalid", f"The header {name} is repeated; send it once")
         if self.method == "POST":
             self.server.admission.check(self.body_bytes)
 
     async def read(self, parse: Callable[[bytes], T], *, dialect: str = "resift") -> T:
-        """Return the body, parsed by a function such as `RequestReader.read`."""
+        """Read the body and parse it with a function such as `RequestReader.read`."""
         self.dialect = dialect
         body = await self.read_body()
         if len(body) < LARGE_BODY_BYTES:
@@ -161,15 +161,15 @@ class Request:
             return await asyncio.to_thread(parse, body)
 
     async def read_body(self) -> bytes:
-        """Return the bytes of the body; refuse it as soon as it is known to be too long."""
+        """Return the bytes of the body. A body that is too long is rejected as early as possible."""
         server, limit = self.server, self.server.options.limits.max_body_bytes
         server.check_open()
-        written = self.headers.get(DEADLINE_HEADER)
-        if written is not None:
-            if not _MILLISECONDS.fullmatch(written):
-                raise RequestFailed("invalid", f"{DEADLINE_HEADER} must be an integer, in milliseconds")
-            self.deadline_ms = int(written)
-        # A small compressed body can unpack to gigabytes, and no rerank client sends one.
+        deadline = self.headers.get(DEADLINE_HEADER)
+        if deadline is not None:
+            if not _MILLISECONDS.fullmatch(deadline):
+                raise RequestFailed("invalid", f"{DEADLINE_HEADER} must be an integer in milliseconds")
+            self.deadline_ms = int(deadline)
+        # A small compressed body can expand to gigabytes, and rerank clients do not send compressed bodies.
         if self.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
             raise RequestFailed("invalid", "The body is compressed; send it uncompressed")
         admission, parts, received = server.admission, [], 0
@@ -193,7 +193,7 @@ class Request:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def deadline(self, body_ms: int | None = None) -> Deadline:
-        """Return the earlier of the deadlines in the body and in the header, counted from the arrival."""
+        """Return the earlier of the deadlines in the body and in the header, measured from the arrival."""
         milliseconds = [ms for ms in (body_ms, self.deadline_ms) if ms is not None]
         if not milliseconds:
             return NO_DEADLINE
@@ -202,7 +202,7 @@ class Request:
 
     @asynccontextmanager
     async def admit(self, pairs: int, documents: int, deadline: Deadline) -> AsyncIterator[None]:
-        """Hold a place in the queue for this many pairs, or raise RequestFailed."""
+        """Admit this many pairs while the context is open, or raise RequestFailed."""
         self.pairs, self.documents = pairs, documents
         body_bytes = self.body_bytes if documents else None
         admission = self.server.admission
@@ -210,7 +210,7 @@ class Request:
             yield
 
     async def before_deadline(self, deadline: Deadline, work: Awaitable[T]) -> T:
-        """Return the result of work that has no partial result, or raise RequestFailed when it is late."""
+        """Return the result of work without partial results, or raise RequestFailed after the deadline."""
         try:
             async with asyncio.timeout(deadline.timeout_s):
                 return await work
@@ -218,12 +218,12 @@ class Request:
             raise RequestFailed("deadline", "The deadline passed before there was a result") from None
 
     async def run_in_thread(self, deadline: Deadline, function: Callable[[], T], *, cost: int) -> T:
-        """Run a function that would hold the event loop for too long; `cost` is in pairs of texts."""
+        """Run a function that would block the event loop for too long. `cost` is in pairs of texts."""
         async with self.admit(cost, 0, deadline), self.server.parsing:
             return await self.before_deadline(deadline, asyncio.to_thread(function))
 
     async def cancel_on_disconnect(self, work: Awaitable[T]) -> T:
-        """Return the result of the work; cancel it when the client hangs up."""
+        """Return the result of the work. Cancel it when the client disconnects."""
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         watcher: asyncio.Task[None] | None = None
         disconnected = False
@@ -253,7 +253,7 @@ class Request:
                 watcher.cancel()
 
     def failure(self, exc: Exception) -> Response:
-        """Return the response for an exception, in the error form of the route or of the dialect."""
+        """Return the response for an exception, in the error format of the route or the dialect."""
         error = self._public_error(exc)
         form = self.errors or error_form_for_path(self.path)
         status, body = form.body(error, self.id)
@@ -263,7 +263,7 @@ class Request:
         return Response(body, status, headers)
 
     def _public_error(self, exc: Exception) -> RequestFailed:
-        # Only messages of our own errors reach a client: others may quote a document.
+        # Clients see only messages of Resift errors, because others may quote a document.
         if isinstance(exc, RequestFailed):
             return exc
         if isinstance(exc, InputError):
@@ -272,11 +272,11 @@ class Request:
             return RequestFailed("upstream", str(exc))
         stack = "".join(traceback.format_tb(exc.__traceback__))
         log.error("request %s failed: %s\n%s", self.id, type(exc).__name__, stack)
-        message = str(exc) if isinstance(exc, ResiftError) else "Internal error; the server's log has this id"
+        message = str(exc) if isinstance(exc, ResiftError) else "Internal error; see the server's log for this id"
         return RequestFailed("internal", message)
 
     async def send(self, send: Send, response: Response) -> None:
-        """Send a response with the headers that say how it was made."""
+        """Send a response with the headers that describe its ranking."""
         body = response.body if isinstance(response.body, bytes) else encode_json(response.body)
         self.outcome = response.outcome
         headers = [(b"content-type", response.media_type.encode()), (b"content-length", str(len(body)).encode())]
@@ -292,7 +292,7 @@ Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
 def route_path(scope: Scope) -> str:
-    """Return the path below the prefix under which this app is mounted, as Starlette routes it."""
+    """Return the path without the mount prefix of this app, as Starlette does."""
     path: str = scope["path"]
     root: str = scope.get("root_path", "")
     if root and (path == root or path.startswith(f"{root}/")):
@@ -301,17 +301,17 @@ def route_path(scope: Scope) -> str:
 
 
 async def run_in_own_loop(make_work: Callable[[], Coroutine[object, object, T]]) -> T:
-    """Run a coroutine in a thread with its own event loop; cancelling this call cancels it there.
+    """Run a coroutine in a thread with its own event loop. Cancelling this call cancels the coroutine.
 
-    For work that is asynchronous and nevertheless computes for a long time between two awaits.
+    Use it for async work that computes for a long time between two awaits.
     """
-    started: Future[Callable[[], object]] = Future()
+    cancel_function: Future[Callable[[], object]] = Future()
 
     def run() -> T:
         with asyncio.Runner() as runner:
             loop = runner.get_loop()
             task = loop.create_task(make_work())
-            started.set_result(lambda: loop.call_soon_threadsafe(task.cancel))
+            cancel_function.set_result(lambda: loop.call_soon_threadsafe(task.cancel))
             return loop.run_until_complete(task)
 
     thread = asyncio.ensure_future(asyncio.to_thread(run))
@@ -319,9 +319,9 @@ async def run_in_own_loop(make_work: Callable[[], Coroutine[object, object, T]])
         return await asyncio.shield(thread)
     except asyncio.CancelledError:
         if not thread.done():
-            thread.add_done_callback(lambda done: done.cancelled() or done.exception())
-            with suppress(RuntimeError):  # the loop has ended in the meantime
-                started.result(1.0)()
+            thread.add_done_callback(lambda task: task.cancelled() or task.exception())
+            with suppress(RuntimeError):  # the loop has already ended
+                cancel_function.result(1.0)()
         raise
 
 
@@ -335,10 +335,10 @@ def encode_json(value: object) -> bytes:
 
 
 def _encode_other(value: object) -> object:
-    if isinstance(value, str):  # markup, which is a subclass
+    if isinstance(value, str):  # Markup is a subclass of str
         return str.__str__(value)
     if isinstance(value, Mapping):
         return dict(value)
-    if hasattr(value, "tolist"):  # a numpy scalar or array in metadata
+    if hasattr(value, "tolist"):  # a NumPy scalar or array in metadata
         return value.tolist()
     raise TypeError(f"{type(value).__name__} is not JSON")

@@ -1,4 +1,4 @@
-"""Health, metrics, models, the description of the API, and the files of the playground."""
+"""Routes for health checks, metrics, models, the OpenAPI document and the playground."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from resift.types import JsonObject
 
 _MEDIA_TYPES = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml", "html": "text/html"}
 _API_PAGE_HEADERS = {
-    "content-security-policy": "frame-ancestors 'none'",  # the page itself declares what it may load
+    "content-security-policy": "frame-ancestors 'none'",  # the page declares its own content policy
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
 }
@@ -39,13 +39,13 @@ _PLAYGROUND_HEADERS = {
 
 
 class Health(Struct):
-    """Phase of the server; "ok" when it is ready."""
+    """Phase of the server, or "ok" if it is ready."""
 
     status: Literal["ok", "starting", "draining", "closed", "failed"]
 
 
 class ModelRow(Struct):
-    """A model or an alias in OpenAI's list; `root` is the model behind an alias."""
+    """A model or an alias in OpenAI's model list. `root` is the model behind an alias."""
 
     id: str
     object: str
@@ -63,7 +63,7 @@ class ModelList(Struct):
 
 
 class PlaygroundOptions(Struct):
-    """The choices that the playground offers."""
+    """The options that the playground offers."""
 
     version: str
     model: str
@@ -77,8 +77,8 @@ class PlaygroundOptions(Struct):
 
 
 def info_operations(server: ServerState, search: SearchService) -> list[Operation]:
-    """Return the operations of this module except those that describe the API."""
-    started = int(time.time())
+    """Return the operations of this module, except those for the OpenAPI document."""
+    start_time = int(time.time())
 
     async def live(request: Request) -> Response:
         return Response(Health("ok"))
@@ -99,7 +99,7 @@ def info_operations(server: ServerState, search: SearchService) -> list[Operatio
             tasks[server.embedder_name] = "embed"
         names = {name: name for name in tasks} | dict(server.options.aliases)
         rows = [
-            ModelRow(name, "model", started, "resift", tasks.get(model, "embed"), model)
+            ModelRow(name, "model", start_time, "resift", tasks.get(model, "embed"), model)
             for name, model in names.items()
         ]
         return Response(ModelList("list", rows))
@@ -152,8 +152,8 @@ def _tei_info(server: ServerState) -> JsonObject:
 
 def _playground_operations(server: ServerState, search: SearchService) -> list[Operation]:
     folder = files("resift.server") / "playground"
-    shown = [file for file in folder.iterdir() if file.name.rpartition(".")[2] in _MEDIA_TYPES]
-    contents = {f"/playground/{file.name}": file.read_bytes() for file in shown}
+    playground_files = [file for file in folder.iterdir() if file.name.rpartition(".")[2] in _MEDIA_TYPES]
+    contents = {f"/playground/{file.name}": file.read_bytes() for file in playground_files}
     contents["/"] = contents.pop("/playground/index.html")
     contents["/playground/flow.css"] = PICTURE_STYLE.encode()
 
@@ -182,17 +182,17 @@ def _playground_operations(server: ServerState, search: SearchService) -> list[O
 
     return [
         *(file_operation(path, body) for path, body in sorted(contents.items())),
-        Operation("GET", "/v1/playground", "Choices of the playground", options, answers=[PlaygroundOptions]),
+        Operation("GET", "/v1/playground", "Options of the playground", options, answers=[PlaygroundOptions]),
     ]
 
 
 def openapi_operations(others: Sequence[Operation]) -> list[Operation]:
-    """Return the operations that describe all operations, themselves included: as data and as a page."""
+    """Return the operations that serve the OpenAPI document as JSON and as a page. It includes themselves."""
     cache: JsonObject = {}
 
     def description() -> JsonObject:
         if not cache:
-            cache.update(describe_operations([*others, *own]))
+            cache.update(describe_operations([*others, *openapi]))
         return cache
 
     async def describe(request: Request) -> Response:
@@ -203,8 +203,8 @@ def openapi_operations(others: Sequence[Operation]) -> list[Operation]:
         headers = dict(_API_PAGE_HEADERS)
         return Response(text.encode(), headers=headers, media_type="text/html; charset=utf-8")
 
-    own = [
+    openapi = [
         Operation("GET", "/openapi.json", "This description", describe, answers=[JsonObject]),
         Operation("GET", "/docs", "This description as a page", page, answers=[str], media_type="text/html"),
     ]
-    return own
+    return openapi

@@ -1,4 +1,4 @@
-"""Rating hits in the playground: sessions with two settings, ratings, and the running score."""
+"""Rate hits in the playground: sessions with two settings, ratings, and the running score."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SettingsPair(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class SessionRequest(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A query to be answered with two settings."""
+    """A query to search with two settings."""
 
     query: NotBlank
     settings: SettingsPair
@@ -53,7 +53,7 @@ class SessionRequest(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class RatingRequest(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A grade from 0 (useless) to 3 (exactly what was asked)."""
+    """A grade from 0 (useless) to 3 (perfect match)."""
 
     session: Annotated[str, Meta(min_length=1, max_length=100)]
     id: DocumentId
@@ -61,7 +61,7 @@ class RatingRequest(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class HitToRate(Struct):
-    """A hit of a session, with the grade that it already has."""
+    """A hit of a session with its existing grade, if any."""
 
     id: str
     text: str
@@ -69,7 +69,7 @@ class HitToRate(Struct):
 
 
 class SessionAnswer(Struct):
-    """Hits of both settings as one list; without `lists` in a blind session."""
+    """Hits of both settings as one list. A blind session has no `lists`."""
 
     session: str
     query: str
@@ -84,7 +84,7 @@ class RatingAnswer(Struct):
 
 
 class MeanScore(Struct):
-    """Mean over the queries with its 95 % interval; None without enough queries."""
+    """Mean over the queries with its 95 % confidence interval. None without enough queries."""
 
     mean: float | None
     interval: list[float] | None
@@ -112,7 +112,7 @@ def judge_operations(server: ServerState, search: SearchService) -> list[Operati
 
     def require_log() -> RatingsLog:
         if ratings_log is None:
-            raise RequestFailed("not_found", "This server keeps no judgments: start it with --judgments FOLDER")
+            raise RequestFailed("not_found", "This server does not store judgments; start it with --judgments FOLDER")
         return ratings_log
 
     async def start_session(request: Request) -> Response:
@@ -121,7 +121,7 @@ def judge_operations(server: ServerState, search: SearchService) -> list[Operati
         session, outcome = await request.cancel_on_disconnect(_make_session(request, search, body))
         grades = await asyncio.to_thread(ratings.add_session, session)
         hits = [HitToRate(id, session.documents[id], grades.get(id)) for id, _ in session.shown]
-        # Blind: not even the page knows which setting a hit is from.
+        # In a blind session, the page does not learn which setting returned a hit.
         lists = UNSET if session.blind else {team: list(ids) for team, ids in session.lists.items()}
         return Response(SessionAnswer(session.id, session.query, hits, lists), outcome=outcome)
 
@@ -134,9 +134,9 @@ def judge_operations(server: ServerState, search: SearchService) -> list[Operati
         ratings = require_log()
         return Response(await asyncio.to_thread(lambda: running_score(ratings.read())))
 
-    sessions = "Search with two settings and show both rankings as one list, to be rated"
-    ratings = "Rate a hit of a session from 0 (useless) to 3 (exactly what was asked)"
-    board = "Running score of the two settings that were rated last"
+    sessions = "Search with two settings and interleave both rankings into one list to rate"
+    ratings = "Rate a hit of a session from 0 (useless) to 3 (perfect match)"
+    board = "Running score of the two most recently rated settings"
     return [
         Operation("POST", "/v1/judge/sessions", sessions, start_session, [session_reader.type], [SessionAnswer]),
         Operation("POST", "/v1/judge/ratings", ratings, rate, [rating_reader.type], [RatingAnswer]),
@@ -161,7 +161,7 @@ async def _make_session(request: Request, search: SearchService, body: SessionRe
     session = RatingSession(
         id=id,
         query=" ".join(body.query.split()),
-        settings={team: msgspec.to_builtins(chosen or {}) for team, chosen in settings.items()},
+        settings={team: msgspec.to_builtins(setting or {}) for team, setting in settings.items()},
         lists=lists,
         shown=team_draft(lists["a"], lists["b"], k=k, seed=id),
         documents=texts,
@@ -171,26 +171,26 @@ async def _make_session(request: Request, search: SearchService, body: SessionRe
 
 
 def _identify_by_text(documents: Sequence[str | RequestDocument]) -> list[str | RequestDocument]:
-    """Name documents without an id by their text, so that a text is the same document in every session."""
-    named: dict[str, RequestDocument] = {}
+    """Derive missing ids from the text, so that a text is the same document in every session."""
+    documents_by_id: dict[str, RequestDocument] = {}
     for document, hit in zip(documents, document_hits(documents), strict=True):
         has_id = isinstance(document, RequestDocument) and document.id
         id = hit.id if has_id else hashlib.sha256(hit.text.encode("utf-8", "replace")).hexdigest()[:16]
-        named[id] = RequestDocument(id=id, text=hit.text)
-    return list(named.values())
+        documents_by_id[id] = RequestDocument(id=id, text=hit.text)
+    return list(documents_by_id.values())
 
 
 def team_draft(first: Sequence[str], second: Sequence[str], *, k: int, seed: str) -> list[tuple[str, Team]]:
-    """Interleave two rankings; return at most k ids, each with the team that picked it.
+    """Interleave two rankings. Return at most k ids, each with the team that picked it.
 
-    Radlinski, Kurup and Joachims, CIKM 2008. In each round a coin decides which ranking picks first, and each
-    picks its best id that is not in the list yet. The seed decides the coins.
+    Radlinski, Kurup and Joachims, CIKM 2008. In each round a coin toss decides which ranking picks first, and
+    each picks its best id that is not in the list yet. The seed determines the coin tosses.
     """
     lists: Mapping[Team, Sequence[str]] = {"a": first, "b": second}
     shown: list[tuple[str, Team]] = []
     picked: set[str] = set()
     for round_number in range(k):
-        # A digest instead of random(): the list can be reproduced on any machine.
+        # A digest instead of random() makes the list reproducible on any machine.
         coin = hashlib.sha256(f"{seed}\0{round_number}".encode()).digest()[0] % 2
         order: tuple[Team, Team] = ("a", "b") if coin == 0 else ("b", "a")
         before = len(shown)
@@ -205,9 +205,9 @@ def team_draft(first: Sequence[str], second: Sequence[str], *, k: int, seed: str
 
 
 def running_score(ratings: Ratings) -> ScoreBoard:
-    """Score the two settings of the newest rated session over the queries with a rating.
+    """Score the two settings of the most recently rated session over all rated queries.
 
-    Only the last session per query counts, and only sessions that compared exactly these settings.
+    Only sessions that compared exactly these settings count, and only the last one per query.
     """
     rated = [session for session in ratings.sessions.values() if ratings.grades.get(session.query)]
     settings = rated[-1].settings if rated else None
@@ -241,6 +241,6 @@ def running_score(ratings: Ratings) -> ScoreBoard:
 def _mean(values: list[float]) -> MeanScore:
     if not values:
         return MeanScore(None, None)
-    # One query has no interval: it tells nothing about the next one.
+    # A single query has no confidence interval.
     interval = list(bootstrap_interval(values, rounds=BOOTSTRAP_ROUNDS)) if len(values) > 1 else None
     return MeanScore(math.fsum(values) / len(values), interval)

@@ -1,4 +1,4 @@
-"""Access: API keys from a file, the environment or the options, and the middleware that asks for them."""
+"""Access control: API keys from a file, the environment or the options, and the middleware that checks them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from resift.server.request_errors import RequestFailed
 
 DEFAULT_VARIABLE = "RESIFT_API_KEYS"
 CHECK_INTERVAL_S = 1.0
-"""How soon a changed key file takes effect."""
+"""Interval between checks for changes to the key file."""
 
 OPEN_PATHS = frozenset({"/", "/livez", "/readyz", "/health", "/ping", "/tei/health"})
-"""Paths that can be read without a key, next to the files of the playground."""
+"""Paths that do not require a key, in addition to the files of the playground."""
 
 log = logging.getLogger("resift.server")
 
@@ -28,8 +28,8 @@ log = logging.getLogger("resift.server")
 class Keys:
     """The accepted keys. A check takes the same time for every key.
 
-    Without any source of keys every request is admitted. A key file that vanishes or becomes unreadable later
-    leaves the keys that were read last.
+    Without a source of keys, every request is allowed. If a key file is deleted or becomes unreadable, the
+    keys that were read last stay valid.
     """
 
     def __init__(
@@ -53,21 +53,21 @@ class Keys:
         except (OSError, UnicodeDecodeError) as exc:
             raise ConfigError(f"{file}: cannot read the keys: {exc}. Write one key per line.") from exc
         if not self._from_file:
-            raise ConfigError(f"{file} has no key. Write one key per line; lines with # are comments.")
+            raise ConfigError(f"{file} contains no key. Write one key per line; lines with # are comments.")
 
     @property
     def needed(self) -> bool:
-        """Whether a request must have a key."""
+        """Whether requests need a key."""
         return bool(self._file or self._fixed)
 
     def allow(self, key: str) -> bool:
-        """Return whether the key is valid."""
+        """Whether the key is valid."""
         self._refresh()
         digest = _digest(key)
         valid = False
-        # All keys are compared, so that the time does not tell which one matched.
-        for known in (*self._fixed, *self._from_file):
-            valid |= hmac.compare_digest(digest, known)
+        # All keys are compared, so the time does not reveal which one matched.
+        for valid_digest in (*self._fixed, *self._from_file):
+            valid |= hmac.compare_digest(digest, valid_digest)
         return valid
 
     def _refresh(self) -> None:
@@ -81,14 +81,14 @@ class Keys:
                 return
             keys = _read_keys(self._file)
         except (OSError, UnicodeDecodeError) as exc:
-            log.warning("key file is not readable, the last keys stay valid: %s", type(exc).__name__)
+            log.warning("cannot read the key file; the previous keys stay valid: %s", type(exc).__name__)
             return
-        # An editor may empty a file before it writes it: that must not open the server.
+        # An editor may empty the file before writing it. This must not open the server.
         if not keys:
-            log.warning("key file has no key, the last keys stay valid")
+            log.warning("the key file contains no key; the previous keys stay valid")
             return
         self._stamp, self._from_file = stamp, keys
-        log.info("key file read again: %d keys", len(keys))
+        log.info("reloaded the key file: %d keys", len(keys))
 
 
 def _read_keys(file: Path) -> frozenset[bytes]:
@@ -104,8 +104,8 @@ def _keys_in_environment(name: str) -> list[str]:
     value = os.environ.get(name)
     keys = _split_keys(value or "")
     if not keys and (value is not None or name != DEFAULT_VARIABLE):
-        # A named variable means that keys are wanted: without one the server would be open.
-        raise ConfigError(f"The variable {name} has no key. Set it to one or more keys separated by commas.")
+        # Setting the variable means that keys are required. Without one, the server would be open.
+        raise ConfigError(f"The variable {name} contains no key. Set it to one or more keys, separated by commas.")
     return keys
 
 
@@ -121,8 +121,8 @@ def _digest(key: str) -> bytes:
 class AccessMiddleware:
     """Requires a key on every path except health and the files of the playground.
 
-    Without keys, it refuses what only a web page of another site can send: requests under a foreign host name
-    (DNS rebinding), and writes from a foreign origin.
+    Without keys, it rejects requests that only a web page of another site would send: requests with a foreign
+    host name (DNS rebinding) and writes from a foreign origin.
     """
 
     def __init__(self, app: App, keys: Keys, *, allowed_hosts: Iterable[str] = (), origins: Iterable[str] = ()) -> None:
@@ -133,7 +133,7 @@ class AccessMiddleware:
         self._hosts = frozenset({*allowed_hosts, *(origin.partition("://")[2] for origin in self._origins)})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request or a websocket on, or refuse it."""
+        """Forward a request or a websocket, or reject it."""
         if scope["type"] == "http":
             request: Request = scope["resift.request"]
             error = self._check(request.method, request.path, request.headers)
@@ -151,19 +151,19 @@ class AccessMiddleware:
     def _check_key(self, method: str, path: str, headers: Mapping[str, str]) -> RequestFailed | None:
         if method in ("GET", "HEAD") and (path in OPEN_PATHS or path.startswith("/playground/")):
             return None
-        # One client of TEI sends its token without "Bearer".
+        # One TEI client sends its token without "Bearer".
         tei_path = path.startswith("/tei/") or path in ("/rerank", "/embed", "/info", "/")
         key = key_from_header(headers.get("authorization", ""), allow_bare=tei_path)
         if not key:
-            return RequestFailed("unauthorized", "A key is required: Authorization: Bearer KEY")
-        return None if self._keys.allow(key) else RequestFailed("unauthorized", "The key is unknown")
+            return RequestFailed("unauthorized", "A key is required. Send the header Authorization: Bearer KEY")
+        return None if self._keys.allow(key) else RequestFailed("unauthorized", "The key is not valid")
 
     def _check_site(self, method: str, path: str, headers: Mapping[str, str]) -> RequestFailed | None:
         host = headers.get("host", "")
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
-        # Names without a dot and addresses are not names of other sites that resolve to this machine.
-        own = "." not in name or name.endswith(".localhost") or name.replace(".", "").isdecimal()
-        if not own and not name.startswith("[") and self._hosts.isdisjoint({host, name, "*"}):
+        # Addresses and names without a dot cannot be foreign names that resolve to this machine.
+        is_local = "." not in name or name.endswith(".localhost") or name.replace(".", "").isdecimal()
+        if not is_local and not name.startswith("[") and self._hosts.isdisjoint({host, name, "*"}):
             return RequestFailed(
                 "foreign_host",
                 "This host name is not allowed without a key. Allow it with --allowed-host NAME, or use keys",
@@ -175,12 +175,12 @@ class AccessMiddleware:
         if site == host or not self._hosts.isdisjoint({site, "*"}):
             return None
         return RequestFailed(
-            "cross_site", "Pages of other sites may not write. Allow one with --cors-origin URL, or use keys"
+            "cross_site", "Pages of other sites may not write. Allow a site with --cors-origin URL, or use keys"
         )
 
 
 def key_from_header(header: str, *, allow_bare: bool = False) -> str:
-    """Return the key of an Authorization header; an empty header has none."""
+    """Return the key of an Authorization header, or "" if there is none."""
     scheme, _, rest = header.strip().partition(" ")
     if scheme.lower() == "bearer":
         return rest.strip()

@@ -1,4 +1,4 @@
-"""Operations of the server, and their description: `/openapi.json` and the readable page at `/docs`."""
+"""Operations of the server and their OpenAPI document, as `/openapi.json` and as a page at `/docs`."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from resift.server.request_errors import OWN, ErrorForm
 from resift.types import JsonMapping, JsonObject
 
 _REASONS = {
-    400: "The request is wrong.",
-    401: "The key is missing or unknown.",
-    404: "There is nothing of this name here.",
+    400: "The request is invalid.",
+    401: "The key is missing or not valid.",
+    404: "The named resource does not exist.",
     413: "The request is larger than the server accepts.",
-    422: "A field is wrong.",
-    429: "Too busy: try again after the seconds in Retry-After.",
-    500: "The server made a mistake.",
+    422: "A field is invalid.",
+    429: "The server is too busy. Retry after the number of seconds in Retry-After.",
+    500: "Internal server error.",
     502: "A service behind the server failed.",
-    503: "Starting or shutting down.",
+    503: "The server is starting or shutting down.",
 }
 _WITH_BODY = (400, 401, 404, 413, 422, 429, 500, 502, 503)
 _WITHOUT_BODY = (401, 500, 502, 503)
@@ -40,9 +40,9 @@ _DEADLINE = {
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One method of a path such as /v1/search: its handler, and the types of its request and answers.
+    """One method of a path such as /v1/search: its handler and the types of its requests and responses.
 
-    Failures have the first of the `errors` until the handler sets another form.
+    Failures use the first format in `errors` until the handler sets another one.
     """
 
     method: str
@@ -58,7 +58,7 @@ class Operation:
     needs_key: bool = True
 
     def responses(self) -> Iterator[tuple[int, Sequence[object], str]]:
-        """Yield status, types of the body and media type of every possible response."""
+        """Yield the status, the types of the body and the media type of every possible response."""
         yield 200, self.answers, self.media_type
         failures = {form.type: None for form in self.errors}
         for status in _WITH_BODY if self.requests else _WITHOUT_BODY:
@@ -78,8 +78,8 @@ def describe_operations(operations: Sequence[Operation]) -> JsonObject:
     schemas, components = msgspec.json.schema_components(types, ref_template=_REFERENCE + "{name}")
     by_type = dict(zip(types, schemas, strict=True))
 
-    def content(media_type: str, accepted: Sequence[object]) -> JsonObject:
-        forms = [by_type[each] for each in accepted]
+    def content(media_type: str, body_types: Sequence[object]) -> JsonObject:
+        forms = [by_type[body_type] for body_type in body_types]
         schema = forms[0] if len(forms) == 1 else {"anyOf": forms} if forms else {}
         return {media_type: {"schema": schema}}
 
@@ -89,18 +89,18 @@ def describe_operations(operations: Sequence[Operation]) -> JsonObject:
             str(status): {"description": _REASONS.get(status, "The result."), "content": content(media_type, answers)}
             for status, answers, media_type in operation.responses()
         }
-        described: JsonObject = {"summary": operation.summary, "responses": responses}
+        description: JsonObject = {"summary": operation.summary, "responses": responses}
         if operation.requests:
-            described["requestBody"] = {"required": True, "content": content("application/json", operation.requests)}
-            described["parameters"] = [_DEADLINE]
-        described["security"] = [{"key": []}, {}] if operation.needs_key else []
-        paths.setdefault(operation.path, {})[operation.method.lower()] = described
+            description["requestBody"] = {"required": True, "content": content("application/json", operation.requests)}
+            description["parameters"] = [_DEADLINE]
+        description["security"] = [{"key": []}, {}] if operation.needs_key else []
+        paths.setdefault(operation.path, {})[operation.method.lower()] = description
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "Resift",
             "version": __version__,
-            "description": "Reranking, search and fusion. Routes of other APIs accept their clients.",
+            "description": "Reranking, search and fusion. Includes routes for clients of other APIs.",
         },
         "components": {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}, "schemas": components},
         "paths": paths,
@@ -108,11 +108,11 @@ def describe_operations(operations: Sequence[Operation]) -> JsonObject:
 
 
 _MAX_DEPTH = 3
-"""Objects inside objects that have their own rows; deeper ones are named by their type."""
+"""Maximum nesting depth of objects whose fields are listed. Deeper objects are shown as a type."""
 
 
 def api_page(description: JsonMapping) -> str:
-    """Return the OpenAPI document as an HTML page that loads nothing from elsewhere."""
+    """Return the OpenAPI document as a self-contained HTML page."""
     info = description["info"]
     style = "\n" + (files("resift.server") / "api_page.css").read_text(encoding="utf-8")
     page = _ApiPage(description["components"]["schemas"])
@@ -123,8 +123,8 @@ def api_page(description: JsonMapping) -> str:
         for method, operation in methods.items()
     ]
     body = html(
-        "<h1>{} {}</h1><p>{}</p><p>As data: <a href='openapi.json'><code>/openapi.json</code></a>. "
-        "If the server has keys, send <code>Authorization: Bearer KEY</code>. Every POST accepts the header "
+        "<h1>{} {}</h1><p>{}</p><p>As JSON: <a href='openapi.json'><code>/openapi.json</code></a>. "
+        "If the server requires keys, send <code>Authorization: Bearer KEY</code>. Every POST accepts the header "
         "<code>{}</code>: milliseconds after which the results so far are returned, marked as partial.</p>{}",
         info["title"],
         info["version"],
@@ -142,7 +142,7 @@ class _ApiPage:
     def route(self, method: str, path: str, operation: JsonMapping) -> Markup:
         parts: list[Markup] = []
         if not operation["security"]:
-            parts.append(html("<p>Needs no key.</p>"))
+            parts.append(html("<p>No key required.</p>"))
         if "requestBody" in operation:
             parts.append(html("<h3>Request</h3>{}", self._content(operation["requestBody"])))
         responses = dict(operation["responses"])
@@ -160,14 +160,14 @@ class _ApiPage:
     def _content(self, message: JsonMapping) -> Markup:
         [(media_type, content)] = message["content"].items()
         forms = map(self._resolve, content["schema"].get("anyOf", [content["schema"]]))
-        shown = [
+        bodies = [
             _table(list(self._fields(form))) if form.get("properties") else html("<p>{}</p>", self._type(form))
             for form in forms
         ]
-        return html("<p><code>{}</code></p>{}", media_type, html("<p>or</p>").join(shown))
+        return html("<p><code>{}</code></p>{}", media_type, html("<p>or</p>").join(bodies))
 
     def _resolve(self, schema: JsonMapping) -> JsonMapping:
-        """Return a schema without references and without null."""
+        """Return a schema with its references resolved and without null."""
         if "$ref" in schema:
             return self._components[schema["$ref"].removeprefix(_REFERENCE)]
         forms = [form for form in schema.get("anyOf", ()) if form.get("type") != "null"]
