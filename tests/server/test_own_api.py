@@ -106,7 +106,7 @@ def test_search_explains(server):
     assert server.post("/v1/explain", {"ranking": {"hits": 3}}).status == 400
     broken = server.post("/v1/explain", {"ranking": {"hits": [{"id": "a"}], "trace": [{"kind": "magic"}]}})
     assert broken.status == 200
-    assert "trace was left out" in broken.json()["notes"][0]
+    assert "trace was ignored" in broken.json()["notes"][0]
 
 
 def test_ask_answers_from_the_index_or_says_that_it_cannot(server):

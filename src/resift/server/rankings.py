@@ -1,4 +1,4 @@
-"""Rankings as data: hits, cards for people, reasons and the rank flow; fusion and explanation of any ranking."""
+"""Rankings as JSON: hits, display cards, reasons and the rank flow; plus routes to fuse and explain rankings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SNIPPET_CHARS = 260
 
 
 class RankedHit(Struct, kw_only=True):
-    """A hit of an answer; with `explain` it has every field of `Hit.to_dict`."""
+    """A hit of a response. With `explain`, it has every field of `Hit.to_dict`."""
 
     id: str
     text: str
@@ -53,9 +53,9 @@ class StagePosition(Struct):
 
 
 class HitCard(Struct):
-    """A hit as people see it: title, location, best part of the text, and what moved it.
+    """A hit for display: title, location, snippet, and the reason for its move.
 
-    The snippet is in parts: text, and whether it is a match.
+    The snippet is a list of parts, each with a text and whether it is a match.
     """
 
     title: str
@@ -68,9 +68,9 @@ class HitCard(Struct):
 
 
 class RankingAnswer(Struct, kw_only=True, omit_defaults=True):
-    """A ranking as plain data.
+    """A ranking as JSON.
 
-    `cards`, `why`, `flow`, `cut` and `trace` come with `explain`; `report` is an HTML page.
+    `cards`, `why`, `flow`, `cut` and `trace` are included with `explain`. `report` is an HTML page.
     """
 
     hits: list[RankedHit]
@@ -96,18 +96,18 @@ _SHOWN_FIELDS = ("id", "text", "score", "source", "metadata")
 
 
 def ranking_data(ranking: Ranking, *, query: str, explain: bool) -> JsonObject:
-    """Return a ranking as plain data; with `explain`, the trace, the reasons and the rank flow too."""
+    """Return a ranking as JSON values. With `explain`, include the trace, the reasons and the rank flow."""
     data = ranking.to_dict(timings=True)
     if explain:
         flow = read_flow(ranking, query=query)
         return {**data, "cards": hit_cards(flow), "why": ranking.why_all(), "flow": draw_rank_flow(flow)}
     data["hits"] = [{name: hit[name] for name in _SHOWN_FIELDS} for hit in data["hits"]]
-    hidden = ("cut", "trace", "query")
-    return {name: value for name, value in data.items() if name not in hidden}
+    explain_fields = ("cut", "trace", "query")
+    return {name: value for name, value in data.items() if name not in explain_fields}
 
 
 def hit_cards(flow: Flow) -> list[HitCard]:
-    """Return the hits as people see them, in order."""
+    """Return the display cards of the hits, in order."""
     cards = []
     for path in flow.kept:
         move = find_move(path, flow)
@@ -131,7 +131,7 @@ def hit_cards(flow: Flow) -> list[HitCard]:
 
 
 def draw_rank_flow(flow: Flow) -> dict[str, str]:
-    """Return the rank flow as SVG for a wide and a narrow screen; the playground has its style sheet."""
+    """Return the rank flow as SVG for wide and narrow screens. The style sheet is part of the playground."""
     layout = make_layout(flow, top=FLOW_HITS)
     if not layout.lines:
         return {}
@@ -143,13 +143,13 @@ def draw_rank_flow(flow: Flow) -> dict[str, str]:
 
 MAX_LISTS = 100
 CANDIDATES_PER_PAIR = 100
-"""Candidates whose fusion or explanation costs about as much as scoring one pair of texts."""
+"""Number of candidates whose fusion or explanation costs about as much as scoring one pair of texts."""
 RANK_METHODS = ("rrf", "borda", "isr", "rbc")
-"""Fusion methods that need no scores."""
+"""Fusion methods that do not need scores."""
 
 
 class FuseCandidate(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A hit of a list. Methods that fuse by scores need one for each."""
+    """A hit of a list. Score-based methods need the score of every hit."""
 
     id: DocumentId
     text: str | None = None
@@ -168,7 +168,7 @@ class WeightedList(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaul
 
 
 class FuseRequest(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Lists to fuse. `k_param` is for rrf, `normalize` for linear and the comb methods."""
+    """Lists to fuse. `k_param` applies to rrf, `normalize` to linear and the comb methods."""
 
     lists: (
         Annotated[list[RankedList | WeightedList], Meta(min_length=1, max_length=MAX_LISTS)]
@@ -189,7 +189,7 @@ class ExplainedHit(FuseCandidate, kw_only=True, forbid_unknown_fields=True):
 
 
 class ExplainedRanking(Struct, kw_only=True, omit_defaults=True):
-    """A ranking to explain, as `/v1/search` returns it; other fields are ignored."""
+    """A ranking to explain, in the format of `/v1/search`. Other fields are ignored."""
 
     hits: list[ExplainedHit]
     cut: list[ExplainedHit] | None = None
@@ -204,7 +204,7 @@ class ExplainedRanking(Struct, kw_only=True, omit_defaults=True):
 
 
 class ExplainRequest(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A ranking, and optionally the id of the only hit to explain."""
+    """A ranking, and optionally the id of a single hit to explain."""
 
     ranking: ExplainedRanking
     query: str | None = None
@@ -213,7 +213,7 @@ class ExplainRequest(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class ExplainAnswer(Struct):
-    """Reasons per hit, and the rank flow as text and as pictures."""
+    """The reason for each rank, and the rank flow as text and as pictures."""
 
     why: dict[str, str]
     text: str
@@ -241,20 +241,20 @@ def fuse_operations(server: ServerState) -> list[Operation]:
         body = await request.read(fuse_reader.read)
         entries = body.lists.values() if isinstance(body.lists, dict) else body.lists
         lists = [entry if isinstance(entry, list) else entry.hits for entry in entries]
-        scored = all(isinstance(hit, FuseCandidate) and hit.score is not None for hits in lists for hit in hits)
-        if not scored and (body.method or "rrf") not in RANK_METHODS:
-            raise RequestFailed("invalid", f"{body.method} fuses by scores: give each hit an id and a score")
+        all_scored = all(isinstance(hit, FuseCandidate) and hit.score is not None for hits in lists for hit in hits)
+        if not all_scored and (body.method or "rrf") not in RANK_METHODS:
+            raise RequestFailed("invalid", f"{body.method} fuses by scores; send an id and a score for each hit")
         return await run_in_thread(request, lambda: _fuse(body), sum(map(len, lists)))
 
     async def run_explain(request: Request) -> Response:
         body = await request.read(explain_reader.read)
         ranking = body.ranking
-        traced = [record.get("ids") for record in ranking.trace or ()]
+        trace_ids = [record.get("ids") for record in ranking.trace or ()]
         candidates = len(ranking.hits) + len(ranking.cut or ())
-        candidates += sum(len(ids) for ids in traced if isinstance(ids, list))
+        candidates += sum(len(ids) for ids in trace_ids if isinstance(ids, list))
         return await run_in_thread(request, lambda: _explain(body), candidates)
 
-    fuse_summary = "Fuse ranked lists into one; a list may have a weight"
+    fuse_summary = "Fuse ranked lists into one, optionally with weights"
     explain_summary = "Explain a ranking in words, as text and as a picture"
     return [
         Operation("POST", "/v1/fuse", fuse_summary, run_fuse, [fuse_reader.type], [RankingAnswer]),
@@ -271,8 +271,8 @@ def _fuse(body: FuseRequest) -> JsonObject:
     options = {name: data[name] for name in ("k_param", "normalize") if name in data}
     if any(weight != 1.0 for weight in weights):
         options["weights"] = weights
-    named = dict(zip(lists, bare, strict=True)) if isinstance(lists, dict) else bare
-    ranking = fuse(named, k=body.k, method=body.method or "rrf", **options)
+    rankings = dict(zip(lists, bare, strict=True)) if isinstance(lists, dict) else bare
+    ranking = fuse(rankings, k=body.k, method=body.method or "rrf", **options)
     return ranking_data(ranking, query="", explain=bool(body.explain))
 
 
@@ -284,9 +284,9 @@ def _explain(body: ExplainRequest) -> ExplainAnswer:
         explanation = ranking.explain(query=query, top=body.top or 10)
         text = explanation.text()
     except Exception as exc:
-        # A trace of another version may make no sense here: the ranking is explained without it.
+        # A trace from another version may be unreadable. Explain the ranking without it.
         reason = str(exc) if isinstance(exc, InputError) else type(exc).__name__
-        notes = [f"the trace was left out, because it cannot be read: {reason}"]
+        notes = [f"the trace was ignored because it cannot be read: {reason}"]
         ranking = Ranking.from_dict({name: value for name, value in data.items() if name != "trace"})
         explanation = ranking.explain(query=query, top=body.top or 10)
         text = explanation.text()

@@ -1,9 +1,9 @@
-"""The log of ratings, and the BEIR folder that is made from it.
+"""The log of ratings and the BEIR folder that is generated from it.
 
-Every session and every rating is one line of `log.jsonl`, and is on the disk before it is confirmed. Each
-line has a checksum; a damaged line is reported and nothing is skipped. A file lock lets one process write at
-a time, so several workers may share the folder. The files that `resift eval`, `compare` and `tune` read
-(corpus.jsonl, queries.jsonl, qrels/test.tsv) are replaced as a whole after each rating.
+Every session and every rating is one line of `log.jsonl` and is written to disk before it is confirmed. Each
+line has a checksum. A damaged line is reported, and no line is skipped. A file lock lets only one process
+write at a time, so several workers may share the folder. The input files of `resift eval`, `compare` and
+`tune` (corpus.jsonl, queries.jsonl, qrels/test.tsv) are rewritten after each rating.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ log = logging.getLogger("resift.server")
 
 
 class RatingSession(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="session"):
-    """A query with the rankings of two settings, as they were shown."""
+    """A query with the displayed rankings of two settings."""
 
     id: str
     query: str
@@ -49,7 +49,7 @@ class RatingSession(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Rating(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="rating"):
-    """A grade of a document in a session."""
+    """The grade of a document in a session."""
 
     session: str
     id: str
@@ -85,8 +85,8 @@ class RatingsLog:
 
     def __init__(self, folder: Path) -> None:
         if folder.exists() and not folder.is_dir():
-            raise InputError(f"{folder} is a file; name a folder for the judgements.")
-        # The folder has texts of documents, which other users of this machine must not read.
+            raise InputError(f"{folder} is a file; pass a folder for the judgments.")
+        # The folder contains document texts, which other users of this machine must not read.
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder = folder
         self._lock = threading.Lock()
@@ -100,17 +100,17 @@ class RatingsLog:
             return self._read()
 
     def add_session(self, session: RatingSession) -> dict[str, int]:
-        """Save a session and return the grades that its query has already."""
+        """Save a session and return the existing grades of its query."""
         with self._lock:
             self._append(session)
             return dict(self._ratings.grades.get(session.query, {}))
 
     def add_rating(self, session_id: str, id: str, grade: int) -> int:
-        """Save a rating, bring the BEIR folder up to date, and return the number of ratings."""
+        """Save a rating, update the BEIR folder, and return the number of ratings."""
         with self._lock:
             session = self._read().sessions.get(session_id)
             if session is None:
-                raise RequestFailed("not_found", "There is no such session; start it again")
+                raise RequestFailed("not_found", "This session does not exist; start a new one")
             if id not in session.documents:
                 raise RequestFailed("not_found", "This document was not shown in this session")
             self._append(Rating(session=session_id, id=id, grade=grade))
@@ -121,14 +121,14 @@ class RatingsLog:
         if not file.exists():
             return self._ratings
         if file.stat().st_size < self._position:
-            # Somebody restored or shortened the file.
+            # The file was restored or truncated.
             self._position, self._lines, self._ratings = 0, 0, Ratings()
         with file.open("rb") as lines:
             lines.seek(self._position)
             for line in lines:
                 if not line.endswith(b"\n"):
-                    # Half a line is what a crash or another writer leaves. A whole one has lost its line
-                    # break, and zeros were written by neither.
+                    # A crash or a concurrent writer leaves an incomplete line. A complete line without its line
+                    # break, or a line with zero bytes, is damage.
                     if b"\0" in line or (line.strip() and (_parse_line(line[:-1]) or _parse_line(line))):
                         raise self._damage()
                     break
@@ -136,7 +136,7 @@ class RatingsLog:
                 if entry is None or (isinstance(entry, Rating) and entry.session not in self._ratings.sessions):
                     raise self._damage()
                 self._ratings.add(entry)
-                # Only now: a damaged line is reported again by the next request.
+                # Advance only after success, so the next request reports a damaged line again.
                 self._position += len(line)
                 self._lines += 1
         return self._ratings
@@ -144,7 +144,7 @@ class RatingsLog:
     def _damage(self) -> RequestFailed:
         return RequestFailed(
             "internal",
-            f"{self.folder / LOG_FILE}, line {self._lines + 1} is damaged; no rating is read or saved. "
+            f"{self.folder / LOG_FILE}, line {self._lines + 1} is damaged; ratings cannot be read or saved. "
             "Restore the file from a backup, or delete the line",
         )
 
@@ -152,17 +152,17 @@ class RatingsLog:
         data = encode_json(entry)
         line = b"%s%s%d}\n" % (data.removesuffix(b"}"), _CHECKSUM, zlib.crc32(data))
         with file_lock(self.folder / LOCK_FILE):
-            # Reading first finds damage before anything is added behind it.
+            # Read first, so that damage is found before anything is appended.
             self._read()
             descriptor = os.open(self.folder / LOG_FILE, os.O_RDWR | os.O_CREAT | O_BINARY, 0o600)
             try:
-                # A crash may have left half a line behind the last whole one: it is overwritten.
+                # A crash may have left an incomplete line at the end. It is overwritten.
                 end = self._position
                 os.lseek(descriptor, end, os.SEEK_SET)
                 try:
-                    rest = memoryview(line)
-                    while rest:
-                        rest = rest[os.write(descriptor, rest) :]
+                    remaining = memoryview(line)
+                    while remaining:
+                        remaining = remaining[os.write(descriptor, remaining) :]
                     os.ftruncate(descriptor, end + len(line))
                     os.fsync(descriptor)
                 except OSError as exc:
@@ -175,7 +175,7 @@ class RatingsLog:
                 try:
                     _write_beir_folder(self.folder, ratings)
                 except OSError as exc:
-                    # The rating is safe in the log; the next one writes these files again.
+                    # The rating is safe in the log. The next rating writes these files again.
                     log.warning("%s: the BEIR files were not updated: %s", self.folder, exc)
 
 
@@ -185,7 +185,7 @@ def _parse_line(line: bytes) -> RatingSession | Rating | None:
     if mark and checksum.rstrip(b"\n") != b"%d}" % zlib.crc32(data + b"}"):
         return None
     try:
-        # A damaged name of the checksum is an unknown field.
+        # If the name of the checksum field is damaged, it is rejected as an unknown field.
         return _decoder.decode(data + b"}" if mark else line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
@@ -208,10 +208,10 @@ def _write_beir_folder(folder: Path, ratings: Ratings) -> None:
 
 
 def _printable_id(id: str) -> str:
-    # A tab or a line break in an id would forge a row of the table.
+    # A tab or a line break in an id would inject a row into the table.
     return id if id.isprintable() else "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in id)
 
 
 def _write_lines(file: Path, lines: Iterable[str]) -> None:
-    # Like the log, only for this user: the folder may have existed before, open to others.
+    # Only this user may read the files, because an existing folder may be open to others.
     atomic_write(file, "".join(f"{line}\n" for line in lines), mode=0o600)

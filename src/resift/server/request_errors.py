@@ -1,4 +1,4 @@
-"""Failures of a request, and the status and body that each API gives them."""
+"""Request failures, and their status and body in each API."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _KINDS: Mapping[Kind, tuple[int, TeiType, str]] = {
     "foreign_host": (421, "Validation", "invalid_request_error"),
     "cross_site": (403, "Validation", "invalid_request_error"),
 }
-"""Status of each kind of failure, and its type in the errors of TEI and of OpenAI."""
+"""Status of each kind of failure, and its error type in TEI and OpenAI responses."""
 
 
 @dataclass(eq=False)
 class RequestFailed(Exception):
-    """A request without a result. The message is for the client and quotes no document."""
+    """A request that failed. The message is sent to the client and never quotes a document."""
 
     kind: Kind
     message: str
@@ -57,7 +57,7 @@ OwnError = defstruct("OwnError", [("error", Kind), ("message", str), ("id", str)
 
 @dataclass(frozen=True, slots=True)
 class ErrorForm:
-    """One API's errors: the type of the body, a function that makes it, and statuses that differ."""
+    """Error format of an API: the type of the body, a function that creates it, and different status codes."""
 
     type: type[Struct]
     make: Callable[[RequestFailed, int, str], Struct]
@@ -103,7 +103,7 @@ _BY_PREFIX = {prefix: form for form, *prefixes in _PREFIXES for prefix in prefix
 
 
 def error_form_for_path(path: str) -> ErrorForm:
-    """Return the error form of a path, which is used until the dialect of the body is known."""
-    # The longest prefix wins: /embeddings is OpenAI's although /embed is TEI's.
+    """Return the error format of a path. It is used until the dialect of the body is known."""
+    # The longest prefix wins: /embeddings belongs to OpenAI, although /embed belongs to TEI.
     prefixes = [prefix for prefix in _BY_PREFIX if path.startswith(prefix)]
     return _BY_PREFIX[max(prefixes, key=len)] if prefixes else OWN

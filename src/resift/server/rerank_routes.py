@@ -1,4 +1,4 @@
-"""Rerank requests in every dialect, and vLLM's `/score`."""
+"""Rerank routes of all dialects, and vLLM's `/score`."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ from resift.text.tokenization import sentence_spans
 from resift.types import Hit, JsonObject, Ranking, Scores, StageKind
 
 SENTENCES_PER_DOCUMENT = 8
-"""Pairs that are counted at admission for the spans of one document."""
+"""Number of pairs that admission control counts for the spans of one document."""
 
 MAX_ON_LOOP = 500
-"""Objects whose texts are read on the event loop; more are read in a thread."""
+"""Maximum number of objects whose texts are extracted on the event loop. More are handled in a thread."""
 
 MAX_SENTENCES = 32
-"""Sentences of one document that are scored one by one. Longer documents are narrowed down to this many."""
+"""Maximum number of sentences per document that are scored individually. Longer documents are reduced first."""
 
 BLOCKS, BEST_BLOCKS = 16, 4
-"""A long document is scored in this many blocks, and only the best of them are searched further."""
+"""Number of blocks that a long document is scored in, and number of best blocks that are searched further."""
 
 DEFAULT_THRESHOLD = 0.1
 
@@ -88,13 +88,13 @@ def _rerank_operation(server: ServerState, path: str) -> Operation:
 
     forms = [dialect.errors for dialect in dialects]
     if len(dialects) > 1:
-        forms.insert(0, error_form_for_path(path))  # until the dialect of the body is known
-    types, answers = [each.type for each in readers.values()], [dialect.answer for dialect in dialects]
+        forms.insert(0, error_form_for_path(path))  # used until the dialect of the body is known
+    types, answers = [reader.type for reader in readers.values()], [dialect.answer for dialect in dialects]
     return Operation("POST", path, f"Rerank documents ({' or '.join(names)})", run, types, answers, errors=forms)
 
 
 async def rerank(request: Request, dialect: ServedDialect, body: RerankRequest) -> Response:
-    """Score the documents of a request and answer in its dialect."""
+    """Rerank the documents of a request and return a response in its dialect."""
     model, scorer = request.server.model(body.model)
     documents: Sequence[str | JsonObject] = getattr(body, dialect.documents_field)
     rank_fields = getattr(body, "rank_fields", None)
@@ -122,7 +122,7 @@ async def rerank(request: Request, dialect: ServedDialect, body: RerankRequest) 
     outcome = Outcome.from_ranking(ranking)
     indices, scores = ranking.indices()[:shown], ranking.scores()
     if is_true(getattr(body, "raw_scores", None)):
-        # Unscored documents get the lowest score: clients sort by it, and logits are often below 0.
+        # Unscored documents get the lowest score, because clients sort by score and logits are often negative.
         lowest = min((score for score in scores if score is not None), default=0.0)
         normalize = lambda score: lowest if score is None else score  # noqa: E731
     rows = [RankedDocument(i, normalize(score)) for i, score in zip(indices, scores[:shown], strict=True)]
@@ -149,7 +149,7 @@ async def rerank(request: Request, dialect: ServedDialect, body: RerankRequest) 
 
 
 def read_texts(documents: Sequence[str | JsonObject], rank_fields: Sequence[str] | None = None) -> list[str]:
-    """Return the text of each document: a string, or the text fields (or `rank_fields`) of an object."""
+    """Return the text of each document: the string itself, or the text fields (or `rank_fields`) of an object."""
     return [
         document if isinstance(document, str) else read_text(document, rank_fields or None).text
         for document in documents
@@ -157,7 +157,7 @@ def read_texts(documents: Sequence[str | JsonObject], rank_fields: Sequence[str]
 
 
 def score_normalizer(ranking: Ranking) -> Callable[[float | None], float]:
-    """Return the function that maps the scores of a ranking to 0 to 1, in the same order; 0 if unscored."""
+    """Return a function that maps scores to the range 0 to 1 and keeps their order. Unscored documents get 0."""
     scales = [record.score_scale for record in ranking.trace if record.kind is StageKind.RERANK]
     if scales and scales[-1] in ("probability", "cosine"):
         return lambda score: min(1.0, max(0.0, score or 0.0))
@@ -167,12 +167,12 @@ def score_normalizer(ranking: Ranking) -> Callable[[float | None], float]:
 def _sigmoid(score: float | None) -> float:
     if score is None:
         return 0.0
-    # Both forms keep exp() from overflowing.
+    # Each form prevents an overflow of exp().
     return 1 / (1 + math.exp(-score)) if score >= 0 else math.exp(score) / (1 + math.exp(score))
 
 
 class TokenCounter:
-    """A scorer that adds up the tokens that its model read."""
+    """A scorer that counts the tokens processed by its model."""
 
     def __init__(self, scorer: Scorer) -> None:
         self.info = describe_scorer(scorer)
@@ -187,7 +187,7 @@ class TokenCounter:
         return scores
 
     def total(self) -> int:
-        """Return all tokens; for scorers that do not count, such as hosted ones, four characters each."""
+        """Return the token count. For scorers that do not count tokens, estimate four characters per token."""
         return sum(
             tokens or (len(query) * len(hits) + sum(len(hit.text) for hit in hits)) // 4
             for query, hits, tokens in self._calls
@@ -203,7 +203,7 @@ async def find_relevant_spans(
     normalize: Callable[[float | None], float],
     deadline: Deadline,
 ) -> dict[str, list[Span]]:
-    """Return per hit the sentences that score at least the threshold, in the order of the text."""
+    """Return the sentences of each hit that reach the threshold, in text order."""
     texts = {hit.id: hit.text for hit in hits}
     sentences = await asyncio.to_thread(lambda: {id: sentence_spans(text) for id, text in texts.items()})
     while long := [id for id, spans in sentences.items() if len(spans) > MAX_SENTENCES]:
@@ -231,7 +231,7 @@ async def find_relevant_spans(
 async def _score_parts(
     scorer: Scorer, query: str, texts: Mapping[str, str], parts: Mapping[str, Sequence[Position]], deadline: Deadline
 ) -> dict[tuple[str, int], float]:
-    """Return the score of each part of each text, by id and number of the part."""
+    """Return the score of each part of each text, by document id and part number."""
     keys = [(id, i) for id in parts for i in range(len(parts[id]))]
     passages = [texts[id][slice(*parts[id][i])] for id, i in keys]
     hits = [Hit(str(i), passage) for i, passage in enumerate(passages)]
@@ -243,7 +243,7 @@ Side = Annotated[list[str], Meta(min_length=1)]
 
 
 class ScoreRequest(Struct, kw_only=True):
-    """Pairs of texts for vLLM's `/score`; one text on the left is scored with every text on the right."""
+    """Pairs of texts for vLLM's `/score`. A single text on the left is paired with every text on the right."""
 
     model: ModelName | None = None
     deadline_ms: Milliseconds | None = None
@@ -258,7 +258,7 @@ class PairScore(Struct):
 
 
 class ScoreAnswer(Struct):
-    """Answer of vLLM's `/score`."""
+    """Response of vLLM's `/score`."""
 
     id: str
     object: str
@@ -277,7 +277,7 @@ _SIDES: Mapping[tuple[str, str], type[ScoreRequest]] = {
         ("DataPairs", ("data_1", "data_2")),
     )
 }
-"""The names that vLLM's clients use for the two sides."""
+"""Field names that vLLM clients use for the two sides."""
 
 
 def _score_operation(server: ServerState, path: str) -> Operation:
@@ -287,7 +287,7 @@ def _score_operation(server: ServerState, path: str) -> Operation:
     def parse(data: bytes) -> tuple[tuple[str, str], ScoreRequest]:
         value = parse_json(data, unique_keys=options.strict)
         fields = value if isinstance(value, dict) else {}
-        # A body without a complete pair of names is reported as one without the first pair.
+        # If no pair of names is complete, the first pair is reported as missing.
         complete = [pair for pair in _SIDES if all(fields.get(name) is not None for name in pair)]
         sides = complete[0] if complete else ("queries", "documents")
         return sides, readers[sides].convert(value)
@@ -299,7 +299,7 @@ def _score_operation(server: ServerState, path: str) -> Operation:
         if len(left) == 1:
             left = left * len(right)
         if len(left) != len(right):
-            raise RequestFailed("invalid", f"{sides[0]} has {len(left)} texts and {sides[1]} {len(right)}")
+            raise RequestFailed("invalid", f"{sides[0]} has {len(left)} texts, but {sides[1]} has {len(right)}")
         return await request.cancel_on_disconnect(_score_pairs(request, left, right, body))
 
     types = [reader.type for reader in readers.values()]
@@ -321,7 +321,7 @@ async def _score_pairs(request: Request, left: Sequence[str], right: Sequence[st
             hits = [Hit(str(i), right[i]) for i in indices]
             ranking = await rescore(counter, query, hits, k=len(hits), deadline=deadline)
             outcome = outcome.merge(Outcome.from_ranking(ranking))
-            # A list of scores has no order to fall back to: without a single score there is no answer.
+            # A list of scores has no fallback order, so the request fails if no pair was scored.
             if len(ranking.unscored) == len(hits) and any(hit.text.strip() for hit in hits):
                 raise RequestFailed("upstream", f"No pair was scored: {ranking.reason}")
             normalize = score_normalizer(ranking)

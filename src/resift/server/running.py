@@ -1,8 +1,8 @@
-"""Run the app with uvicorn, in one process or several on one port, and shut it down in order.
+"""Run the app with uvicorn, in one or more processes on one port, and shut it down gracefully.
 
-On SIGTERM `/readyz` answers 503 while everything else still works. Then the port is closed, requests in
-flight are finished, the remaining ones get 503, and the process exits with 0. Ctrl+C skips the delays,
-because somebody is waiting in front of it.
+After SIGTERM, `/readyz` returns 503 while all other routes still work. Then the port is closed and requests in
+flight are finished. Requests that take too long get 503, and the process exits with 0. Ctrl+C skips the
+delays, because a user is waiting.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
 BACKLOG = 2048
-# Longer than the minute of common proxies, so that a proxy never sends into a closed connection.
+# Longer than the one minute of common proxies, so a proxy never sends to a closed connection.
 KEEP_ALIVE_S = 75
 HURRIED_S = 0.5
 """Time for work in flight after Ctrl+C."""
 FAILED = 1
 
 ARRIVAL_S, POLL_INTERVAL_S = 3.0, 0.05
-"""How long drain waits for requests on connections that were accepted last."""
+"""Maximum time that draining waits for requests on the last accepted connections, and the poll interval."""
 
 RESTART_AFTER_S = 1.0
-"""A worker that lived shorter than this and failed by itself is not replaced: the next would fail too."""
+"""A worker that fails within this time is not replaced, because the next one would fail as well."""
 
 log = logging.getLogger("resift.server")
 
@@ -53,10 +53,10 @@ MakeApp = Callable[[ServerOptions], Any]
 
 
 def bind_socket(listen: ListenOptions) -> socket.socket:
-    """Return a listening socket: a port in use is reported at once, and early clients wait."""
+    """Return a listening socket. A port in use is reported at once, and early clients wait for the app."""
     family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
-    # A restart must not wait for connections of the last run to time out.
+    # After a restart, the port is available although old connections have not timed out.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((listen.host, listen.port))
@@ -75,15 +75,15 @@ def serve(
     listener: socket.socket | None = None,
     make_app: MakeApp = serve_app,
 ) -> int:
-    """Serve with one or several processes, each with its own app; return the exit code."""
-    bound = listener or bind_socket(listen)
+    """Serve with one or more processes, each with its own app. Return the exit code."""
+    bound_listener = listener or bind_socket(listen)
     if listen.workers == 1:
-        return run_worker(options, listen, bound, make_app=make_app)
-    # Set before a worker imports the Prometheus client, which reads it then.
+        return run_worker(options, listen, bound_listener, make_app=make_app)
+    # The Prometheus client reads this variable on import, so set it before the workers start.
     folder = tempfile.mkdtemp(prefix="resift-metrics-")
     os.environ[MULTIPROCESS_VARIABLE] = folder
     try:
-        return _Supervisor((options, listen, bound, make_app, allowed_folders()), listen.workers).run()
+        return _Supervisor((options, listen, bound_listener, make_app, allowed_folders()), listen.workers).run()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -91,9 +91,9 @@ def serve(
 def run_worker(
     options: ServerOptions, listen: ListenOptions, listener: socket.socket, *, make_app: MakeApp = serve_app
 ) -> int:
-    """Serve in this process until a signal ends it; return the exit code."""
+    """Serve in this process until a signal stops it. Return the exit code."""
     _log_to_stderr()
-    # Next to threads that compute in Python, the event loop gets its turn after 1 ms instead of 5.
+    # Threads that compute in Python yield to the event loop after 1 ms instead of 5.
     sys.setswitchinterval(0.001)
     app = make_app(options)
     state: ServerState = app.state.server
@@ -115,21 +115,21 @@ def run_worker(
     worker = _Worker(config, state, connections, listener, delay_s=listen.drain_delay_s)
     state.on_failure = worker.stop
     state.accept_when_ready = listen.workers > 1
-    # Before uvicorn starts, which installs the same handler again: an early signal drains too.
+    # Install the handler before uvicorn does, so that an early signal drains as well.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, worker.handle_exit)
     try:
         with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
             runner.run(worker.serve_and_drain())
     finally:
-        # A second SIGTERM in the last moments must not turn an orderly exit into a killed process.
+        # A second SIGTERM during shutdown must not kill the process.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     return FAILED if state.failure else 0
 
 
 class _Worker(uvicorn.Server):
-    """A uvicorn server that announces its end before it closes the port."""
+    """A uvicorn server that reports not ready before it closes the port."""
 
     def __init__(
         self,
@@ -150,23 +150,23 @@ class _Worker(uvicorn.Server):
         self._wake_up: Callable[[], object] = lambda: None
 
     def handle_exit(self, sig: int, frame: object) -> None:
-        """Remember a signal for `serve_and_drain`; uvicorn would end at once."""
+        """Pass a signal to `serve_and_drain`. uvicorn would exit at once."""
         self._signals.append(sig)
         self._wake_up()
 
     def stop(self) -> None:
-        """End without a delay, because nothing can be answered."""
+        """Stop without a delay, because the server cannot handle requests."""
         self.should_exit = True
         self._wake_up()
 
     async def serve_and_drain(self) -> None:
-        """Serve until a signal, then drain."""
+        """Serve until a signal arrives, then drain."""
         loop, event = asyncio.get_running_loop(), asyncio.Event()
         self._wake_up = lambda: loop.call_soon_threadsafe(event.set)
         serving = asyncio.create_task(self.serve(sockets=[self._listener]))
         if self._signals:
             event.set()
-        stopping: asyncio.Task[None] | None = None
+        drain_task: asyncio.Task[None] | None = None
         while not serving.done():
             waiter = asyncio.create_task(event.wait())
             await asyncio.wait((serving, waiter), return_when=asyncio.FIRST_COMPLETED)
@@ -174,12 +174,12 @@ class _Worker(uvicorn.Server):
             event.clear()
             signals, self._signals = self._signals, []
             if signal.SIGINT in signals:
-                # The second Ctrl+C does not wait for anything.
+                # A second Ctrl+C exits immediately.
                 self.force_exit = self._hurried.is_set()
                 self._hurried.set()
                 self.config.timeout_graceful_shutdown = HURRIED_S  # type: ignore[assignment]  # typed int
-            if (signals or self.should_exit) and stopping is None:
-                stopping = asyncio.create_task(self._drain())
+            if (signals or self.should_exit) and drain_task is None:
+                drain_task = asyncio.create_task(self._drain())
         await serving
 
     async def _drain(self) -> None:
@@ -187,11 +187,11 @@ class _Worker(uvicorn.Server):
         while not self.started:  # noqa: ASYNC110 - uvicorn has no event
             await asyncio.sleep(0.01)
         if not self._hurried.is_set() and not self.should_exit:
-            log.info("draining: not ready any more, closing the port in %.1f s", self._delay_s)
+            log.info("draining: no longer ready, closing the port in %.1f s", self._delay_s)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._hurried.wait(), self._delay_s)
         await self._stop_accepting()
-        # Closing connections on which the first request is about to arrive would lose it.
+        # A request may be about to arrive on a new connection. Closing it now would lose the request.
         end_s = time.monotonic() + ARRIVAL_S
         await asyncio.sleep(0 if self._hurried.is_set() else POLL_INTERVAL_S)
         while not self._hurried.is_set() and time.monotonic() < end_s:
@@ -202,22 +202,22 @@ class _Worker(uvicorn.Server):
         self.should_exit = True
 
     async def _stop_accepting(self) -> None:
-        """Close the port without a reset for clients whose connection the kernel has accepted."""
+        """Close the port without resetting connections that the kernel has already accepted."""
         loop = asyncio.get_running_loop()
-        with suppress(NotImplementedError):  # not every event loop watches sockets this way
+        with suppress(NotImplementedError):  # not every event loop supports this
             loop.remove_reader(self._listener.fileno())
         for _ in range(3):
             await asyncio.sleep(0)
-        # Nothing may come between the last accept and the close: the kernel resets what connects there.
-        accepted: list[socket.socket] = []
+        # Do not await between the last accept and the close. The kernel would reset connections made in between.
+        clients: list[socket.socket] = []
         with suppress(BlockingIOError, InterruptedError):
             while True:
                 client, _ = self._listener.accept()
                 client.setblocking(False)
-                accepted.append(client)
+                clients.append(client)
         for server in self.servers:
             server.close()
-        for client in accepted:
+        for client in clients:
             if self._connections.make_another is None:
                 client.close()
             else:
@@ -225,14 +225,14 @@ class _Worker(uvicorn.Server):
 
 
 class _Supervisor:
-    """Starts the workers, replaces those that die, and ends them together."""
+    """Starts the workers, replaces those that die, and stops them together."""
 
     def __init__(
         self, work: tuple[ServerOptions, ListenOptions, socket.socket, MakeApp, tuple[ModelFiles, ...]], count: int
     ) -> None:
         self._work = work
         self._count = count
-        # Not fork: threads and models of the parent would be copied in an unknown state.
+        # With fork, threads and models of the parent would be copied in an undefined state.
         self._spawn = multiprocessing.get_context("spawn")
         self._workers: list[BaseProcess] = []
         self._started_at: dict[int, float] = {}
@@ -247,7 +247,7 @@ class _Supervisor:
             # Returns as soon as a worker dies.
             wait([worker.sentinel for worker in self._workers if worker.is_alive()], timeout=0.2)
             self._replace_dead()
-        # A worker that got SIGTERM before it could handle signals was killed by it, which is fine.
+        # SIGTERM kills a worker that has not installed its handlers yet. This is not a failure.
         codes = [abs(worker.exitcode or 0) for worker in self._workers if worker.exitcode != -signal.SIGTERM]
         return self._exit_code or max(codes, default=0)
 
@@ -262,17 +262,17 @@ class _Supervisor:
             if self._ending or worker.is_alive():
                 continue
             lived_s = time.monotonic() - self._started_at[worker.pid or 0]
-            # A worker that was killed by a signal did not fail by itself, however soon.
+            # A worker that was killed by a signal did not fail on its own, even if it was killed early.
             if worker.exitcode == FAILED or (lived_s < RESTART_AFTER_S and (worker.exitcode or 0) >= 0):
                 self._exit_code = FAILED
                 self._end_all()
                 continue
-            log.warning("worker %d died with %s; starting another", worker.pid, worker.exitcode)
+            log.warning("worker %d exited with code %s; starting another", worker.pid, worker.exitcode)
             self._workers[i] = self._start()
 
     def _end_all(self) -> None:
         self._ending = True
-        # The workers close their copies when they have drained; ours would keep clients waiting in vain.
+        # The workers close their copies after draining. If ours stayed open, new clients would wait in vain.
         self._work[2].close()
         for worker in self._workers:
             if worker.is_alive():
@@ -288,12 +288,12 @@ def _run_worker_process(
 ) -> None:
     restore_allowed(models)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets Ctrl+C too, and passes SIGTERM on
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent receives Ctrl+C as well and sends SIGTERM
     sys.exit(run_worker(options, listen, listener, make_app=make_app))
 
 
 def _end_with_parent() -> None:
-    """End this worker when the supervisor was killed: it would keep the port and never be replaced."""
+    """Stop this worker if the supervisor was killed. It would keep the port open and never be replaced."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -307,8 +307,8 @@ def _log_to_stderr() -> None:
     for name in ("resift.server", "uvicorn.error", "mcp"):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
-    # The log has one line per request; the MCP SDK writes requests over several, with their ids.
+    # The log has one line per request, but the MCP SDK would log each request on several lines.
     logging.getLogger("mcp").setLevel(logging.CRITICAL)
     logging.getLogger("resift.server").setLevel(logging.INFO)
-    # uvicorn reports its life at INFO; its warnings are about clients that send no valid HTTP.
+    # uvicorn logs its lifecycle at INFO. Its warnings concern clients that send invalid HTTP.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)

@@ -1,7 +1,7 @@
-"""Reading request bodies: JSON to msgspec structs, with one sentence about the first mistake.
+"""Parse request bodies from JSON to msgspec structs and describe the first error in one sentence.
 
-Requests are declared as structs. A reader adds the server's limits to every text and list of a struct, so
-the same type checks a body and describes it in OpenAPI.
+Requests are declared as structs. A reader adds the server's limits to every text and list of a struct, so the
+same type validates a body and describes it in OpenAPI.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ DocumentId = Annotated[str, Meta(min_length=1, max_length=1000)]
 ModelName = Annotated[str, Meta(max_length=400)]
 Positive = Annotated[int, Meta(ge=1)]
 Milliseconds = Annotated[int, Meta(ge=0, le=999_999_999)]
-"""A deadline of at most eleven days, as in the header."""
+"""A deadline in milliseconds, at most eleven days, as in the header."""
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 Flag = bool | Literal["true", "True", "1", "false", "False", "0"]
 """A boolean; some clients send it as a string."""
 
 MAX_VALUES = 400_000
-"""Values in one body: sixteen mebibytes of `[],[],` would stop the event loop for seconds."""
+"""Maximum number of values in a body. 16 MiB of `[],[],` would block the event loop for seconds."""
 
 MAX_REPAIRED_BYTES = 2 << 20
-"""Larger bodies with lone surrogates are refused, because only the slower parser can replace them."""
+"""Larger bodies with lone surrogates are rejected, because only the slower parser can replace them."""
 
 
 def is_true(flag: Flag | None) -> bool:
-    """Return the meaning of a flag."""
+    """Return the boolean value of a flag."""
     return flag is True or flag in ("true", "True", "1")
 
 
 class RequestReader(Generic[S]):
-    """Reads bodies of one type under the limits of a server."""
+    """Parses bodies of one type and enforces the limits of the server."""
 
     def __init__(self, struct: type[S], limits: Limits, *, strict: bool = False, unique_keys: bool = False) -> None:
         self.type: type[S] = limit_struct(struct, limits, strict)
@@ -55,20 +55,20 @@ class RequestReader(Generic[S]):
         self._unique_keys = unique_keys
 
     def read(self, body: bytes) -> S:
-        """Return the request, or raise RequestFailed for the first mistake."""
+        """Return the request, or raise RequestFailed for the first error."""
         if not self._unique_keys and len(body) <= MAX_VALUES:
             try:
                 return self._decoder.decode(body)
             except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-                pass  # read again below, to repair it or to describe the mistake
+                pass  # parse it again below, to repair it or to describe the error
         return self.convert(parse_json(body, unique_keys=self._unique_keys))
 
     def convert(self, value: JsonValue) -> S:
-        """Return the request for a parsed body, or raise RequestFailed for the first mistake."""
+        """Convert a parsed body to a request, or raise RequestFailed for the first error."""
         try:
             return msgspec.convert(value, self.type)
         except msgspec.ValidationError:
-            # JSON Schema calls 3.0 an integer too.
+            # In JSON Schema, 3.0 is an integer as well.
             value = _map_values(value, lambda leaf: int(leaf) if type(leaf) is float and leaf.is_integer() else leaf)
         problem = next(find_problems(value, self.type), None)
         if problem is None:
@@ -79,10 +79,10 @@ class RequestReader(Generic[S]):
 
 
 def parse_json(body: bytes, *, unique_keys: bool = False) -> JsonValue:
-    """Return the JSON value of a body: UTF-8, no NaN, limited nesting. Lone surrogates become "?"."""
+    """Parse a UTF-8 JSON body without NaN and with limited nesting. Lone surrogates are replaced by "?"."""
     if not body.strip():
         raise RequestFailed("invalid", "The body is empty; send JSON")
-    # Counting takes longer than parsing a small body, which cannot hold that many.
+    # A small body cannot contain that many values, and counting would take longer than parsing it.
     if len(body) > MAX_VALUES and sum(body.count(mark) for mark in (b",", b"[", b"{")) > MAX_VALUES:
         raise RequestFailed("too_large", f"The body has more than {MAX_VALUES} values")
     body = body.removeprefix(b"\xef\xbb\xbf")  # a byte order mark, which some clients send
@@ -99,7 +99,7 @@ def parse_json(body: bytes, *, unique_keys: bool = False) -> JsonValue:
             return _replace_surrogates(body)
         place = str(exc).rpartition("(byte ")[2].rstrip(")")
         where = f" at byte {place}" if place.isdecimal() else ""
-        # Not chained: these exceptions may carry the whole body.
+        # Do not chain the exception, because it may contain the complete body.
         raise RequestFailed("invalid", f"The body is not JSON{where}") from None
 
 
@@ -114,7 +114,7 @@ def _replace_surrogates(body: bytes) -> JsonValue:
 
 
 def _map_values(value: JsonValue, change: Callable[[JsonValue], JsonValue]) -> JsonValue:
-    """Return a JSON value with this change to every key, text and number in it."""
+    """Apply a function to every key, text and number of a JSON value."""
     if isinstance(value, list):
         return [_map_values(item, change) for item in value]
     if isinstance(value, dict):
@@ -129,17 +129,17 @@ def _refuse_constant(constant: str) -> None:
 def _refuse_repeated_keys(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
     value = dict(pairs)
     if len(value) != len(pairs):
-        raise RequestFailed("invalid", "The body has a key twice")
+        raise RequestFailed("invalid", "The body contains a duplicate key")
     return value
 
 
 @functools.lru_cache(maxsize=256)
 def limit_struct(struct: type[S], limits: Limits, strict: bool = False) -> type[S]:
-    """Return a subclass whose texts and lists have the server's limits; `strict` refuses unknown fields."""
+    """Return a subclass with the server's limits on texts and lists. `strict` rejects unknown fields."""
     fields: list[tuple[str, object] | tuple[str, object, object]] = []
     for info in msgspec.structs.fields(struct):
-        limited = limit_type(info.type, limits)
-        fields.append((info.name, limited) if info.required else (info.name, limited, info.default))
+        field_type = limit_type(info.type, limits)
+        fields.append((info.name, field_type) if info.required else (info.name, field_type, info.default))
     forbid = strict or struct.__struct_config__.forbid_unknown_fields
     return msgspec.defstruct(  # type: ignore[return-value]  # a subclass of its base
         struct.__name__,
@@ -153,7 +153,7 @@ def limit_struct(struct: type[S], limits: Limits, strict: bool = False) -> type[
 
 
 def limit_type(hint: object, limits: Limits) -> object:  # noqa: PLR0911 - one case per kind of type
-    """Return a type whose texts and lists have the server's limits, unless they have tighter ones."""
+    """Add the server's limits to the texts and lists of a type, unless it has tighter ones."""
     origin, args = get_origin(hint), get_args(hint)
     if hint is str or origin is list:
         return limit_type(Annotated[hint, Meta()], limits)
@@ -170,7 +170,7 @@ def limit_type(hint: object, limits: Limits) -> object:  # noqa: PLR0911 - one c
     if origin is dict:
         return dict[args[0], limit_type(args[1], limits)]  # type: ignore[misc, valid-type]
     if origin in (Union, UnionType):
-        return Union[tuple(limit_type(arg, limits) for arg in args)]  # noqa: UP007 - made at run time
+        return Union[tuple(limit_type(arg, limits) for arg in args)]  # noqa: UP007 - created at run time
     if isinstance(hint, type) and issubclass(hint, Struct):
         return limit_struct(hint, limits)
     return hint
@@ -186,16 +186,16 @@ _JSON_TYPES = {
 
 
 def _describe(problem: Problem) -> str:  # noqa: PLR0911 - one sentence per kind of problem
-    """Return one sentence about a mistake, without the value: it may be a document."""
+    """Describe an error in one sentence, without the value, which may be a document."""
     value: JsonValue = problem.value
     expected: JsonValue = problem.expected
-    # Names of fields are the client's too.
+    # Field names come from the client as well.
     name = "".join(char if char.isprintable() else "?" for char in problem.name()[:120])
     name = name or ("''" if problem.path else "body")
     if problem.kind == "type":
         first = expected.types[0] if hasattr(expected, "types") else expected
-        wanted = _EXPECTED.get(type(first).__name__, "an object")
-        return f"{name} must be {wanted}, not {_JSON_TYPES.get(type(value), 'null')}"
+        expected_type = _EXPECTED.get(type(first).__name__, "an object")
+        return f"{name} must be {expected_type}, not {_JSON_TYPES.get(type(value), 'null')}"
     if problem.kind == "range":
         if expected.ge is not None and value < expected.ge and expected.ge > -sys.float_info.max:
             return f"{name} must be at least {expected.ge:g}"

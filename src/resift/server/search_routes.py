@@ -1,4 +1,4 @@
-"""Resift's own search and questions: over the server's indexes, or over documents of the request."""
+"""Resift's own routes to search and to ask questions, over the server's indexes or documents in the request."""
 
 from __future__ import annotations
 
@@ -52,24 +52,24 @@ MAX_HITS = 1000
 MAX_DEPTH = 200
 RERANKERS = ("cross-encoder", "semantic-bm25", "none")
 CACHED_DOCUMENT_SETS = 8
-"""Sets of documents from requests that stay indexed for the next query, the most recent ones."""
+"""Number of recent document sets from requests that stay indexed for the next query."""
 
 CACHED_PIPELINES = 64
-"""Combinations of settings whose pipelines are kept, the most recent ones."""
+"""Number of recent combinations of settings whose pipelines stay cached."""
 
 DEFAULT_PASSAGES = 5
 PAIRS_PER_PACK_QUESTION = 40
-"""Pairs that are counted for a question to a knowledge pack: passages twice, and sentences."""
+"""Number of pairs that admission control counts for a question to a knowledge pack: passages twice, and sentences."""
 
 INDEX_BATCH = 100
 EMBEDDING_SHARE = 0.6
-"""Part of the time before a deadline that embedding the documents of a request may take."""
+"""Maximum share of the time before a deadline for embedding the documents of a request."""
 
 SAMPLED_DOCUMENTS = 60
-"""Documents whose titles and metadata describe an index in the playground."""
+"""Number of sampled documents whose titles and metadata describe an index in the playground."""
 
 MAX_LISTED_IDS = 200_000
-"""Larger indexes are described without sample queries: listing their ids takes seconds."""
+"""Larger indexes are described without sample queries, because listing their ids takes seconds."""
 
 SAMPLE_QUERIES = 5
 MAX_CONTEXT_TOKENS = 100_000
@@ -92,7 +92,7 @@ Documents: TypeAlias = Annotated[list[NonEmpty | RequestDocument], Meta(min_leng
 
 
 class RecencyRequest(Struct, kw_only=True, forbid_unknown_fields=True, frozen=True):
-    """Prefer newer documents, up to a weight."""
+    """Boost newer documents by up to `weight`."""
 
     field: FieldName = "date"
     half_life: Annotated[str, Meta(max_length=20)] = "30d"
@@ -100,7 +100,7 @@ class RecencyRequest(Struct, kw_only=True, forbid_unknown_fields=True, frozen=Tr
 
 
 class BoostRequest(Struct, kw_only=True, forbid_unknown_fields=True, frozen=True):
-    """Prefer documents by a number or by the value of a field, up to a weight."""
+    """Boost documents by a numeric field or by the value of a field, by up to `weight`."""
 
     field: FieldName
     by: Literal["log", "linear"] = "log"
@@ -109,9 +109,9 @@ class BoostRequest(Struct, kw_only=True, forbid_unknown_fields=True, frozen=True
 
 
 class SearchSettings(Struct, kw_only=True, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
-    """Fusion method, reranker, rerank depth, weight of the reranker, and preferences for fields.
+    """Fusion method, reranker, rerank depth, weight of the reranker, and boosts.
 
-    None leaves a value to the evidence.
+    With None, Resift chooses a value.
     """
 
     fusion: Literal[tuple(sorted(METHODS))] | None = None  # type: ignore[valid-type]
@@ -123,7 +123,7 @@ class SearchSettings(Struct, kw_only=True, forbid_unknown_fields=True, frozen=Tr
 
 
 class ContextRequest(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A request for text for a prompt: at most `max_tokens`, with chunks around each hit."""
+    """Options for the context of a prompt: at most `max_tokens`, with neighboring chunks of each hit."""
 
     max_tokens: Annotated[int, Meta(ge=1, le=MAX_CONTEXT_TOKENS)] | None = None
     neighbors: Annotated[int, Meta(ge=0, le=20)] | None = None
@@ -131,7 +131,7 @@ class ContextRequest(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class SearchRequest(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A query over the server's index, or over documents of the request."""
+    """A query to search the server's index or documents in the request."""
 
     query: NotBlank
     k: Annotated[int, Meta(ge=1, le=MAX_HITS)] | None = None
@@ -145,7 +145,7 @@ class SearchRequest(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class AskRequest(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A question, answered from a knowledge pack, the server's index, or documents of the request."""
+    """A question to answer from a knowledge pack, the server's index, or documents in the request."""
 
     question: NotBlank
     k: Annotated[int, Meta(ge=1, le=20)] | None = None
@@ -156,7 +156,7 @@ class AskRequest(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class AskAnswer(Struct, kw_only=True):
-    """An answer with its sources, word for word."""
+    """An answer with verbatim quotes from its sources."""
 
     answer: str
     found: bool
@@ -182,12 +182,12 @@ def search_operations(server: ServerState, search: SearchService) -> list[Operat
         data = await asyncio.to_thread(_search_data, body, ranking, pipeline)
         if body.context is not None:
             deadline = request.deadline(body.deadline_ms)
-            wanted, left_s = body.context, deadline.timeout_s
-            async with request.admit(MAX_SENTENCES if wanted.prune else 1, 0, deadline):
+            options, left_s = body.context, deadline.timeout_s
+            async with request.admit(MAX_SENTENCES if options.prune else 1, 0, deadline):
                 context = await ranking.acontext(
-                    wanted.max_tokens or MAX_TOKENS,
-                    neighbors=1 if wanted.neighbors is None else wanted.neighbors,
-                    prune=bool(wanted.prune),
+                    options.max_tokens or MAX_TOKENS,
+                    neighbors=1 if options.neighbors is None else options.neighbors,
+                    prune=bool(options.prune),
                     deadline_s=None if left_s is None else max(left_s, 0.001),
                 )
             data["context"] = context.to_dict()
@@ -197,8 +197,8 @@ def search_operations(server: ServerState, search: SearchService) -> list[Operat
         body = await request.read(ask_reader.read)
         return await request.cancel_on_disconnect(search.ask(request, body))
 
-    search_summary = "Search the server's index, or documents of the request"
-    ask_summary = "Answer a question with sources, word for word, or report that nothing here answers it"
+    search_summary = "Search the server's index or documents in the request"
+    ask_summary = "Answer a question with verbatim sources, or report that no document answers it"
     return [
         Operation("POST", "/v1/search", search_summary, run_search, [search_reader.type], [RankingAnswer]),
         Operation("POST", "/v1/ask", ask_summary, run_ask, [ask_reader.type], [AskAnswer]),
@@ -206,7 +206,7 @@ def search_operations(server: ServerState, search: SearchService) -> list[Operat
 
 
 class IndexSummary(Struct, kw_only=True):
-    """Content of an index, as far as its store can tell."""
+    """Description of an index. Fields that its store cannot provide are None."""
 
     name: str
     passages: int | None = None
@@ -226,7 +226,7 @@ async def _summarize(store: SQLiteStore) -> IndexSummary:
     ids = await store.ids()
     hits = await store.get(ids[:: max(1, len(ids) // SAMPLED_DOCUMENTS)][:SAMPLED_DOCUMENTS])
     summary.keys = sorted({key for hit in hits for key, value in hit.metadata.items() if value is not None})
-    # Queries to try: last headings or first words. Names with digits are often item numbers.
+    # Sample queries are last headings or first words. Names with digits are skipped as likely item numbers.
     names = []
     for hit in hits:
         name = hit_title(hit).rpartition(" › ")[2]
@@ -234,13 +234,13 @@ async def _summarize(store: SQLiteStore) -> IndexSummary:
             name = " ".join(hit_body(hit).split()[:7])
         names.append(name.strip(" #:.…"))
     words = [name for name in dict.fromkeys(names) if name and not any(char.isdigit() for char in name)]
-    words.sort(key=lambda name: " " not in name)  # several words first, otherwise in the order of the index
+    words.sort(key=lambda name: " " not in name)  # names with several words first, otherwise in index order
     summary.queries = words[:SAMPLE_QUERIES]
     return summary
 
 
 class SearchService:
-    """Searches with a pipeline per combination of settings, and answers questions from the results."""
+    """Searches with one pipeline per combination of settings and answers questions from the results."""
 
     def __init__(self, server: ServerState) -> None:
         self._server = server
@@ -254,15 +254,15 @@ class SearchService:
 
     @property
     def has_index(self) -> bool:
-        """Whether a search can do without documents in the request."""
+        """Whether a search works without documents in the request."""
         return bool(self._server.options.stores) or self._server.pipeline is not None
 
     async def search(self, request: Request, body: SearchRequest) -> tuple[Ranking, Pipeline | None]:
-        """Return the ranking for a request, and the pipeline that made it if it was in time."""
-        # Settings without a value are the same as none: the pipeline of the server.
+        """Return the ranking for a request and its pipeline, or an empty ranking and None after the deadline."""
+        # Empty settings are the same as no settings: the pipeline of the server is used.
         settings = body.settings if body.settings != SearchSettings() else None
         depth = (settings.depth if settings else None) or order_model.MAX_DEPTH
-        texts = [each if isinstance(each, str) else each.text for each in body.documents or ()]
+        texts = [item if isinstance(item, str) else item.text for item in body.documents or ()]
         windows, limit = count_windows([*texts, body.query]), self._server.options.limits.max_windows
         if windows > limit:
             raise RequestFailed("too_large", f"The texts have about {windows} windows; the limit is {limit}")
@@ -273,7 +273,7 @@ class SearchService:
                 pipeline = await self._pipeline(settings)
                 left_s = deadline.timeout_s
                 return await pipeline.search(body.query, k=body.k, where=body.where, deadline_s=left_s), pipeline
-            # Documents are analyzed in Python, for seconds if they are many. A late answer is an empty one.
+            # Many documents take seconds to analyze in Python. After the deadline, the response is empty.
             try:
                 async with asyncio.timeout(deadline.timeout_s):
                     return await run_in_own_loop(lambda: self._search_documents(settings, body, deadline))
@@ -284,27 +284,27 @@ class SearchService:
     async def _search_documents(
         self, settings: SearchSettings | None, body: SearchRequest, deadline: Deadline
     ) -> tuple[Ranking, Pipeline]:
-        stores, late = await self._index_documents(document_hits(body.documents or ()), deadline)
+        stores, warning = await self._index_documents(document_hits(body.documents or ()), deadline)
         pipeline = self._make_pipeline(settings or SearchSettings(), stores)
         ranking = await pipeline.search(body.query, k=body.k, where=body.where, deadline_s=deadline.timeout_s)
-        if late:
-            reason = "; ".join(filter(None, (late, ranking.reason)))
+        if warning:
+            reason = "; ".join(filter(None, (warning, ranking.reason)))
             ranking = replace(ranking, degraded=True, reason=reason)
         return ranking, pipeline
 
     async def ask(self, request: Request, body: AskRequest) -> Response:
-        """Answer a question from the server's knowledge pack, or from the passages of a search."""
+        """Answer a question from the server's knowledge pack or from the passages of a search."""
         server, deadline = self._server, request.deadline(body.deadline_ms)
         if server.options.pack is not None and body.documents is None:
             if body.where is not None:
-                raise RequestFailed("invalid", "where filters an index or documents; a pack has no metadata")
+                raise RequestFailed("invalid", "where applies to an index or documents; a pack has no metadata")
             async with request.admit(PAIRS_PER_PACK_QUESTION, 0, deadline):
                 agent = await self._open_agent(server.options.pack)
                 answer = await agent.aquery(body.question, deadline_s=deadline.timeout_s, explain=bool(body.explain))
             return Response(answer)
         if not self.has_index and body.documents is None:
             raise RequestFailed(
-                "not_found", "Nothing to answer from: start with --pack PACK or --store FILE, or send documents"
+                "not_found", "Nothing to answer from; start with --pack PACK or --store FILE, or send documents"
             )
         question, notes = clean_question(body.question)
         k = body.k or DEFAULT_PASSAGES
@@ -330,12 +330,12 @@ class SearchService:
                 explain=bool(body.explain),
             )
 
-        # Documents of a request may be long, and their sentences are found in Python.
+        # Documents in a request may be long, and splitting them into sentences runs in Python.
         work = request.before_deadline(deadline, run_in_own_loop(write)) if body.documents else write()
         return Response(await work, outcome=Outcome.from_ranking(ranking))
 
     async def _open_agent(self, pack: Path) -> KnowledgeGraphAgent:
-        """Return the agent of the pack, which is opened at the first question."""
+        """Return the agent of the pack. The pack is opened at the first question."""
         async with self._lock:
             if self._agent is None:
                 self._agent = await asyncio.to_thread(
@@ -344,7 +344,7 @@ class SearchService:
             return self._agent
 
     async def describe(self) -> list[IndexSummary]:
-        """Return what the indexes of the server hold: counts, keys for filters, and queries to try."""
+        """Describe the indexes of the server: counts, filter keys and sample queries."""
         if not self._server.options.stores:
             refs = [] if self._server.pipeline is None else self._server.pipeline.stores
             return [IndexSummary(name=ref.name) for ref in refs]
@@ -360,7 +360,7 @@ class SearchService:
 
     async def _pipeline(self, settings: SearchSettings | None) -> Pipeline:
         if self._stores is not None and self._file_ids() != self._files:
-            # An index was replaced by another file of the same name.
+            # An index file was replaced by another one with the same name.
             for store in self._stores:
                 task = asyncio.ensure_future(store.close())
                 self._closing.add(task)
@@ -370,13 +370,13 @@ class SearchService:
         if not self.has_index:
             raise RequestFailed(
                 "not_found",
-                "This server has no index: start it with --store FILE or --pipeline FILE, or send documents",
+                "This server has no index; start it with --store FILE or --pipeline FILE, or send documents",
             )
         if self._server.pipeline is not None and settings is None:
             return self._server.pipeline
-        chosen = settings or SearchSettings()
-        key = encode_json(chosen)
-        pipeline = self._pipelines.get(key) or self._make_pipeline(chosen, await self._open_stores())
+        settings = settings or SearchSettings()
+        key = encode_json(settings)
+        pipeline = self._pipelines.get(key) or self._make_pipeline(settings, await self._open_stores())
         return _keep(self._pipelines, key, pipeline, CACHED_PIPELINES)
 
     def _make_pipeline(self, settings: SearchSettings, stores: Sequence[Store | StoreRef]) -> Pipeline:
@@ -412,7 +412,7 @@ class SearchService:
         return [view for store in self._stores for view in views(store)]
 
     def _file_ids(self) -> list[tuple[int, int]]:
-        """Return device and number of each index file; a missing file keeps the ones that are open."""
+        """Return the device and inode of each index file. For a missing file, return those of the open file."""
         try:
             return [(status.st_dev, status.st_ino) for status in map(os.stat, self._server.options.stores)]
         except OSError:
@@ -424,16 +424,16 @@ class SearchService:
         stores = []
         for i, file in enumerate(files):
             store = open_index(file, read_only=True)
-            # Each store needs its own name, which is shown with the hits.
+            # Each store needs a unique name, because hits show it.
             repeated = any(other.stem == file.stem for other in files[:i])
             store.name = f"{file.stem}-{i + 1}" if repeated else file.stem
             stores.append(store)
         return stores
 
     async def _index_documents(self, hits: Sequence[Hit], deadline: Deadline) -> tuple[list[MemoryStore], str]:
-        """Return stores of the documents in a request, for keywords and for vectors.
+        """Return a keyword store and a vector store with the documents of a request, and a warning.
 
-        If the deadline is too short for vectors, there are keywords only, and a note about it.
+        If the deadline is too short for vectors, only the keyword store is returned, with a warning.
         """
         content = encode_json([[hit.id, hit.text, hit.metadata] for hit in hits])
         digest = hashlib.sha256(content).hexdigest()
@@ -442,7 +442,7 @@ class SearchService:
         words = MemoryStore(name="words")
         for i in range(0, len(hits), INDEX_BATCH):
             await words.add(hits[i : i + INDEX_BATCH])
-            await asyncio.sleep(0)  # here a deadline or a client that hung up stops the work
+            await asyncio.sleep(0)  # allows a deadline or a disconnect to cancel the work
         stores = [words]
         if self._server.embedder is not None:
             vectors = MemoryStore(self._server.embedder, name="vectors", mode="vector")
@@ -457,7 +457,7 @@ class SearchService:
 
 
 def _keep(cache: OrderedDict[K, V], key: K, value: V, size: int) -> V:
-    """Save the value as the most recent one, drop the oldest beyond the size, and return the value."""
+    """Cache the value as the most recent one, evict the oldest beyond `size`, and return the value."""
     cache[key] = value
     cache.move_to_end(key)
     if len(cache) > size:
@@ -470,7 +470,7 @@ def document_hits(documents: Sequence[str | RequestDocument]) -> list[Hit]:
     counts: dict[str, int] = {}
     hits = []
     for hit in read_hits(msgspec.to_builtins(documents), unique=False):
-        # A repeated id gets a number, so that no document is lost.
+        # Append a number to a duplicate id, so that no document is lost.
         counts[hit.id] = counts.get(hit.id, 0) + 1
         hits.append(hit if counts[hit.id] == 1 else replace(hit, id=f"{hit.id} #{counts[hit.id]}"))
     return hits

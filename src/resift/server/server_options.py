@@ -1,4 +1,4 @@
-"""Settings of a server: plain values that can be passed to worker processes."""
+"""Options of the server: plain values that can be passed to worker processes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from resift.validation import check_fields
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds that keep one client from taking the server away from the others.
+    """Limits that keep one client from starving the others.
 
-    A pair is a query with a document, or with one window of a long document. `max_pairs` bounds the pairs
-    admitted at once. A request that does not fit waits for at most `max_wait_s` and then gets 429.
-    `max_windows` bounds what one request may have embedded, in windows of the model.
-    `max_candidates` bounds the hits of one request that are fused or explained.
-    `max_requests` bounds the requests whose bodies have been read, because parsing takes time too.
-    `max_bytes_held` bounds the memory of all bodies that are being received.
+    A pair is a query with a document, or with one window of a long document. `max_pairs` limits the pairs
+    admitted at once. A request beyond the limit waits for at most `max_wait_s` and then gets 429.
+    `max_windows` limits the texts to embed in one request, in windows of the model.
+    `max_candidates` limits the hits to fuse or explain in one request.
+    `max_requests` limits the requests in progress whose bodies have been read, because parsing takes time.
+    `max_bytes_held` limits the memory of all bodies that are being received.
     """
 
     max_body_bytes: int = 16 << 20
@@ -49,17 +49,17 @@ class Limits:
         check_fields(self)
         for name in self.__slots__:
             if not 0 < getattr(self, name) < math.inf:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must be a number above 0.")
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be greater than 0.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """Everything about a server except the address it listens on.
+    """All options of a server except its address.
 
-    `aliases` map names that clients send to served models; `any_model` accepts every name for the default
-    model. `strict` refuses unknown fields on the routes that imitate other servers. `keys` are fixed keys;
-    `key_file` is read again whenever it changes. Without keys, a host name with a dot is refused unless it
-    is one of the `allowed_hosts` ("*" allows all). Addresses and names of this machine are always allowed.
+    `aliases` maps model names in requests to served models. `any_model` accepts any name for the default
+    model. `strict` rejects unknown fields on the routes that are compatible with other servers. `keys` are
+    fixed keys; `key_file` is reloaded whenever it changes. Without keys, a host name with a dot is rejected
+    unless it is in `allowed_hosts` ("*" allows all). IP addresses and names without a dot are always allowed.
     """
 
     model: str = DEFAULT_MODEL
@@ -86,18 +86,18 @@ class ServerOptions:
         check_fields(self)
         for origin in self.cors_origins:
             if origin != "*" and not re.fullmatch(r"https?://[^/]+", origin):
-                raise ConfigError(f"The origin {origin!r} is not an address; write https://page.example.")
+                raise ConfigError(f"The origin {origin!r} is not valid; write it like https://page.example.")
         served = [self.model, *self.more_models, *filter(None, [self.embedder])]
         for alias, model in self.aliases.items():
             if model not in served:
                 raise ConfigError(
-                    f"The alias {alias!r} names {model!r}, which is not served. Served: {', '.join(served)}."
+                    f"The alias {alias!r} refers to {model!r}, which is not served. Served: {', '.join(served)}."
                 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenOptions:
-    """Address, number of processes, and shutdown times. `tls` has uvicorn's ssl options."""
+    """Address, number of processes, and shutdown times. `tls` contains uvicorn's ssl options."""
 
     host: str = "127.0.0.1"
     port: int = 8787

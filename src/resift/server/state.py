@@ -1,4 +1,4 @@
-"""The shared state of a running server: models, pipeline, keys, metrics, and its phase of life."""
+"""The shared state of a running server: models, pipeline, keys, metrics and lifecycle phase."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Phase = Literal["starting", "ready", "draining", "closed", "failed"]
 
 PARSE_CONCURRENCY = 2
-"""Large bodies that are parsed at the same time, next to the event loop."""
+"""Number of large bodies that are parsed concurrently in threads."""
 
 MULTIPROCESS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 _BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -37,7 +37,7 @@ log = logging.getLogger("resift.server")
 
 
 class ServerState:
-    """Everything that the routes share. Missing models and pipelines are loaded when the server starts."""
+    """State shared by all routes. Missing models and pipelines are loaded at startup."""
 
     def __init__(
         self,
@@ -63,23 +63,23 @@ class ServerState:
 
     @property
     def state(self) -> Phase:
-        """The phase, under its name in 0.2."""
+        """The phase. This is its name in 0.2."""
         return self.phase
 
     def check_open(self) -> None:
-        """Refuse work before the models are loaded and after the shutdown has begun."""
+        """Reject requests before the models are loaded and after shutdown."""
         if self.phase in ("starting", "failed"):
             raise RequestFailed("unavailable", self.failure or "The server is starting", retry_after_s=1)
         if self.phase == "closed":
             raise RequestFailed("unavailable", "The server is shutting down", retry_after_s=1)
 
     def start(self) -> None:
-        """Load models in a thread, so that health checks are answered in the meantime."""
+        """Load the models in a thread, so that health checks work in the meantime."""
         if self._loading is None:
             self._loading = asyncio.ensure_future(self._load())
 
     async def wait_until_loaded(self) -> None:
-        """Wait until the server is ready or cannot start; then `failure` has the reason."""
+        """Wait until the server is ready or has failed to start. `failure` is the reason."""
         if self._loading is not None:
             await asyncio.wait([self._loading])
 
@@ -92,16 +92,16 @@ class ServerState:
             await self.pipeline.close()
 
     def model(self, requested: str | None) -> tuple[str, Scorer]:
-        """Return the name to show and the scorer for the model of a request, or the default model."""
+        """Return the display name and the scorer for the requested model, or for the default model."""
         name = self.options.aliases.get(requested, requested) if requested else self.options.model
         if name in self.scorers:
             return requested or name, self.scorers[name]
         if self.options.any_model:
             return requested or name, self.scorers[self.options.model]
-        raise _unknown_model(requested, "is not served here", self.model_names())
+        raise _unknown_model(requested, "is not served", self.model_names())
 
     def model_names(self) -> list[str]:
-        """Return the reranker names that a request may use: served models, then aliases."""
+        """Return the reranker names that requests may use: served models, then aliases."""
         return [*self.scorers, *(alias for alias, model in self.options.aliases.items() if model in self.scorers)]
 
     @property
@@ -111,13 +111,13 @@ class ServerState:
         return name or self.options.embedder or "embedder"
 
     def embedder_for(self, requested: str | None) -> Embedder:
-        """Return the embedder if it is the model of a request, or if none is named."""
+        """Return the embedder if the request names it or names no model."""
         if self.embedder is None:
-            raise RequestFailed("not_found", "No embedding model is served here; start with --embedder MODEL")
+            raise RequestFailed("not_found", "No embedding model is served; start the server with --embedder MODEL")
         name = self.options.aliases.get(requested, requested) if requested else self.embedder_name
         if name == self.embedder_name or self.options.any_model:
             return self.embedder
-        raise _unknown_model(requested, "does not embed here", [self.embedder_name])
+        raise _unknown_model(requested, "is not served for embeddings", [self.embedder_name])
 
     async def _load(self) -> None:
         try:
@@ -128,7 +128,7 @@ class ServerState:
             log.error("%s", self.failure)
             self.on_failure()
             return
-        # A full garbage collection over modules and models holds the event loop for 20 to 30 ms.
+        # A full garbage collection of modules and models blocks the event loop for 20 to 30 ms.
         gc.freeze()
         if self.phase == "starting":
             self.phase = "ready"
@@ -136,14 +136,14 @@ class ServerState:
 
     def _load_parts(self) -> None:
         for file in filter(None, (*self.options.stores, self.options.pack)):
-            # They are opened at the first request, which is too late to report a misspelled name.
+            # Files are opened at the first request, which is too late to report a misspelled name.
             if not file.exists():
-                raise InputError(f"{file}: no such file. Correct the path, or make it: resift index, graph build.")
+                raise InputError(f"{file}: no such file. Correct the path, or run resift index or graph build.")
         if self.options.pipeline is not None and self.pipeline is None:
             from resift.config import pipeline_from_yaml
 
             self.pipeline = pipeline_from_yaml(self.options.pipeline, sink=self.metrics.sink)
-        # The pipeline's scorer may have tiers, with a hosted provider first.
+        # The scorer of a pipeline may have tiers, with a hosted provider first.
         if self.pipeline is not None and self.pipeline.scorer is not None:
             self.scorers.setdefault(self.options.model, self.pipeline.scorer)
         for name in (self.options.model, *self.options.more_models):
@@ -161,12 +161,12 @@ def _unknown_model(requested: str | None, problem: str, served: list[str]) -> Re
     return RequestFailed(
         "unknown_model",
         f"The model {str(requested)[:80]!r} {problem}. Served: {', '.join(served)}. "
-        "The server accepts other names with --alias NAME=MODEL, or any name with --any-model",
+        "To accept other names, start the server with --alias NAME=MODEL or --any-model",
     )
 
 
 class Metrics:
-    """Prometheus metrics of one process; with several workers, each of them reports for all."""
+    """Prometheus metrics of one process. With several workers, each reports the metrics of all."""
 
     def __init__(self) -> None:
         self._client = require("prometheus_client", extra="server")
@@ -174,17 +174,15 @@ class Metrics:
         options: JsonObject = {"registry": self.registry}
         counter, gauge, histogram = self._client.Counter, self._client.Gauge, self._client.Histogram
         labels = ["route", "dialect"]
-        self.requests = counter("resift_http_requests", "Requests answered.", [*labels, "status"], **options)
-        self.seconds = histogram(
-            "resift_http_request_seconds", "Time to answer.", labels, buckets=_BUCKETS_S, **options
-        )
+        self.requests = counter("resift_http_requests", "Completed requests.", [*labels, "status"], **options)
+        self.seconds = histogram("resift_http_request_seconds", "Response time.", labels, buckets=_BUCKETS_S, **options)
         self.pairs = counter("resift_pairs", "Query-document pairs admitted.", ["dialect"], **options)
-        self.refusals = counter("resift_refusals", "Requests refused because of load.", **options)
-        self.hangups = counter("resift_hangups", "Requests whose client hung up.", **options)
+        self.refusals = counter("resift_refusals", "Requests rejected because of load.", **options)
+        self.hangups = counter("resift_hangups", "Requests whose client disconnected.", **options)
         options["multiprocess_mode"] = "livesum"
         self.in_flight = gauge("resift_pairs_in_flight", "Pairs in progress.", **options)
-        self.waiting = gauge("resift_pairs_waiting", "Pairs that wait for admission.", **options)
-        self.ready = gauge("resift_ready", "Workers that are ready.", **options)
+        self.waiting = gauge("resift_pairs_waiting", "Pairs waiting for admission.", **options)
+        self.ready = gauge("resift_ready", "Number of ready workers.", **options)
         self._series: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         from resift.telemetry import PrometheusSink
 
@@ -194,7 +192,7 @@ class Metrics:
         """Count a finished request."""
         key = (request.route, request.dialect, request.status)
         if key not in self._series:
-            # Looking up labels takes longer than counting.
+            # Cache the series, because looking up labels takes longer than counting.
             self._series[key] = (
                 self.requests.labels(request.route, request.dialect, str(request.status)),
                 self.seconds.labels(request.route, request.dialect),
@@ -208,7 +206,7 @@ class Metrics:
             self.hangups.inc()
 
     def text(self, server: ServerState) -> bytes:
-        """Return the text that Prometheus reads."""
+        """Return the metrics in the Prometheus text format."""
         self.in_flight.set(server.admission.in_flight)
         self.waiting.set(server.admission.waiting)
         self.ready.set(int(server.phase == "ready"))
