@@ -207,7 +207,7 @@ def test_an_index_is_described_searched_by_address_filtered_and_saved(tmp_path):
             assert "heading" in driver.find_element(By.ID, "status").text
             driver.find_element(By.ID, "filter").send_keys(" price>")
             driver.find_element(By.ID, "search").click()
-            wait.until(lambda one: "not complete" in one.find_element(By.ID, "status").text)
+            wait.until(lambda one: "incomplete" in one.find_element(By.ID, "status").text)
             assert [line for line in driver.get_log("browser") if line["level"] == "SEVERE"] == []
     finally:
         assert server.stop() == 0

@@ -1,4 +1,4 @@
-// Requests to the server with the key of this tab. A missing key is asked for once.
+// Send requests with the API key of this tab. Prompt for the key if the server requires one.
 const KEY = "resift-key";
 
 export const key = () => sessionStorage.getItem(KEY) || "";
@@ -20,12 +20,12 @@ export function askForKey() {
 export async function call(method, path, body) {
   const headers = { "content-type": "application/json" };
   if (key()) headers.authorization = `Bearer ${key()}`;
-  const answer = await fetch(path, { method, headers, body: body && JSON.stringify(body) });
-  if (answer.status === 401) {
+  const response = await fetch(path, { method, headers, body: body && JSON.stringify(body) });
+  if (response.status === 401) {
     await askForKey();
     return call(method, path, body);
   }
-  const data = await answer.json();
-  if (!answer.ok) throw new Error(data.message || `The server answered ${answer.status}.`);
+  const data = await response.json();
+  if (!response.ok) throw new Error(data.message || `The server returned status ${response.status}.`);
   return data;
 }

@@ -1,16 +1,16 @@
-// The request of this page as code for a shell or a program.
-const quoted = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
+// Format the current request as a curl command, a Python script or LangChain code.
+const shellQuote = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
 
-export function asText(form, request, guarded) {
+export function asText(form, request, needsKey) {
   const base = location.origin;
   if (form === "curl") {
-    const head = guarded ? ' \\\n  -H "authorization: Bearer $RESIFT_KEY"' : "";
-    return `curl ${base}/v1/search -H 'content-type: application/json'${head} \\\n  -d ${quoted(JSON.stringify(request))}\n`;
+    const head = needsKey ? ' \\\n  -H "authorization: Bearer $RESIFT_KEY"' : "";
+    return `curl ${base}/v1/search -H 'content-type: application/json'${head} \\\n  -d ${shellQuote(JSON.stringify(request))}\n`;
   }
   if (form === "python") {
-    const head = guarded ? ', "authorization": "Bearer " + os.environ["RESIFT_KEY"]' : "";
+    const head = needsKey ? ', "authorization": "Bearer " + os.environ["RESIFT_KEY"]' : "";
     return [
-      "import json", ...(guarded ? ["import os"] : []), "import urllib.request", "",
+      "import json", ...(needsKey ? ["import os"] : []), "import urllib.request", "",
       `body = json.loads(${JSON.stringify(JSON.stringify(request))})`,
       `request = urllib.request.Request("${base}/v1/search", json.dumps(body).encode(),`,
       `                                 {"content-type": "application/json"${head}})`,
@@ -18,9 +18,9 @@ export function asText(form, request, guarded) {
       '    print(hit["score"], hit["id"], hit["text"])', "",
     ].join("\n");
   }
-  const key = guarded ? 'os.environ["RESIFT_KEY"]' : '"none"';
+  const key = needsKey ? 'os.environ["RESIFT_KEY"]' : '"none"';
   return [
-    ...(guarded ? ["import os", ""] : []),
+    ...(needsKey ? ["import os", ""] : []),
     "from langchain_cohere import CohereRerank", "",
     `reranker = CohereRerank(model="rerank-v3.5", top_n=${request.k}, base_url="${base}", cohere_api_key=${key})`,
     "# retriever = ContextualCompressionRetriever(base_compressor=reranker, base_retriever=...)", "",

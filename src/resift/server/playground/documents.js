@@ -1,4 +1,4 @@
-// Documents from the text box or from files.
+// Read documents from the text box or from uploaded files.
 export const SAMPLE = {
   query: "How was the speed of a ship measured?",
   documents: [

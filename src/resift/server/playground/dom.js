@@ -1,4 +1,4 @@
-// Elements from data. Texts become text nodes only, so that documents cannot inject markup.
+// Create elements. Texts are inserted as text nodes, so documents cannot inject markup.
 export function make(tag, options = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(options)) {
@@ -19,9 +19,9 @@ export function svg(tag, attributes, ...children) {
 
 export const byId = (id) => document.getElementById(id);
 
-// A picture of the server without active content. As part of a page, an svg needs no xmlns.
+// Parse an SVG picture from the server and remove active content. Inside a page, SVG needs no xmlns.
 export function picture(source) {
   const parsed = new DOMParser().parseFromString(source, "text/html").querySelector("svg");
-  for (const bad of parsed.querySelectorAll("script, foreignObject, style")) bad.remove();
+  for (const element of parsed.querySelectorAll("script, foreignObject, style")) element.remove();
   return document.importNode(parsed, true);
 }

@@ -1,4 +1,4 @@
-// Filters as people type them: topic=food price>=10, separated by spaces; quotes keep spaces in a value.
+// Parse filters such as topic=food price>=10. Conditions are separated by spaces; quotes allow spaces in a value.
 const TEST = /([^\s=<>!]+)\s*(!=|>=|<=|=|>|<)\s*(?:"([^"]*)"|(\S+))\s*/y;
 
 export function parseFilter(text) {
@@ -7,11 +7,11 @@ export function parseFilter(text) {
   const line = text.trim();
   while (TEST.lastIndex < line.length) {
     const match = TEST.exec(line);
-    if (!match) throw new Error(`The filter ${line} is not complete. Write key=value, key!=value, key>value or key<value.`);
+    if (!match) throw new Error(`The filter ${line} is incomplete. Write key=value, key!=value, key>value or key<value.`);
     const [, key, operator] = match;
     const value = match[3] ?? match[4];
     const tests = (where[key] ||= {});
-    // A text box has no types: 7 matches the number and the text.
+    // Input from a text box has no type, so 7 matches both the number and the string.
     const typed = typedValue(value);
     if (operator === "=" || operator === "!=") tests[operator] = [...(tests[operator] || []), ...new Set([typed, value])];
     else tests[operator] = typed;

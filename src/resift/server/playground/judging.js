@@ -1,13 +1,13 @@
-// Rate hits from 0 to 3 by click or key, and show the running score of both settings.
+// Rate hits from 0 to 3 by mouse or keyboard, and show the running score of both settings.
 import { call } from "./api.js";
 import { byId, make } from "./dom.js";
 
-const WORDS = ["useless", "related", "answers it", "exactly this"];
+const LABELS = ["useless", "related", "answers it", "perfect match"];
 
 export async function startSession(request) {
   const session = await call("POST", "/v1/judge/sessions", request);
   const box = make("section", { className: "ranking", "aria-label": "Hits to rate" });
-  box.append(make("p", { className: "dim" }, "Rate each hit for the query: 0 useless, 1 related, 2 answers it, 3 exactly this."));
+  box.append(make("p", { className: "dim" }, "Rate each hit for the query: 0 useless, 1 related, 2 answers it, 3 perfect match."));
   for (const [index, hit] of session.hits.entries()) box.append(ratingCard(session, hit, index));
   return box;
 }
@@ -28,7 +28,7 @@ function ratingCard(session, hit, index) {
     await showScore();
   };
   for (let grade = 0; grade < 4; grade += 1) {
-    grades.append(make("button", { type: "button", className: "quiet", title: WORDS[grade], onclick: () => card.rate(grade) }, String(grade)));
+    grades.append(make("button", { type: "button", className: "quiet", title: LABELS[grade], onclick: () => card.rate(grade) }, String(grade)));
   }
   show(hit.grade === null ? -1 : hit.grade);
   return card;

@@ -1,4 +1,4 @@
-// The page: sends queries, shows one or two rankings, and lets people rate hits. The address keeps the query.
+// Main module: sends queries, shows one or two rankings, and handles ratings. The URL stores the query.
 import { askForKey, call, key } from "./api.js";
 import { asText } from "./copying.js";
 import { documentsFrom, documentsIn, SAMPLE } from "./documents.js";
@@ -9,7 +9,7 @@ import { answerPanel, ranking, searchPanel } from "./ranking.js";
 import { Settings } from "./settings.js";
 
 let choices = null;
-let shown = 0; // number of the search on the page: an older answer must not replace it
+let currentSearch = 0; // number of the latest search; responses to earlier searches are ignored
 const settings = {};
 
 function showStatus(text, wrong = false) {
@@ -27,7 +27,7 @@ function request(name) {
   return body;
 }
 
-async function working(work) {
+async function runWithStatus(work) {
   byId("search").disabled = true;
   showStatus("Searching…");
   try {
@@ -52,11 +52,11 @@ function check() {
 async function search() {
   const body = check();
   const names = byId("compare").checked ? ["a", "b"] : ["a"];
-  const number = (shown += 1);
+  const number = (currentSearch += 1);
   byId("drawer").close();
   const answers = await Promise.all(names.map((name) => call("POST", "/v1/search", { ...request(name), explain: true })));
-  if (number !== shown) return "";
-  keepAddress(body);
+  if (number !== currentSearch) return "";
+  saveToUrl(body);
   byId("start").hidden = true;
   const results = byId("results");
   const two = names.length === 2;
@@ -70,8 +70,8 @@ async function search() {
   }
   window.scrollTo(0, 0);
   const count = answers[0].hits.length;
-  const warned = answers[0].warnings?.length ? ` ${answers[0].warnings.join(" ")}` : "";
-  return `${count} ${count === 1 ? "hit" : "hits"} in ${Math.round(answers[0].timings?.total ?? 0)} ms.${warned}`;
+  const warnings = answers[0].warnings?.length ? ` ${answers[0].warnings.join(" ")}` : "";
+  return `${count} ${count === 1 ? "hit" : "hits"} in ${Math.round(answers[0].timings?.total ?? 0)} ms.${warnings}`;
 }
 
 function wantsAnswer(body) {
@@ -84,33 +84,33 @@ async function askFor(body, number, results, ranked) {
   const box = answerPanel(null);
   results.prepend(box);
   const data = await call("POST", "/v1/ask", question).catch((problem) => ({ problem: problem.message }));
-  if (number === shown) box.replaceWith(answerPanel(data, ranked));
+  if (number === currentSearch) box.replaceWith(answerPanel(data, ranked));
 }
 
-function enlarge(drawn) {
-  byId("large-picture").replaceChildren(drawn);
+function enlarge(flowPicture) {
+  byId("large-picture").replaceChildren(flowPicture);
   byId("large").showModal();
 }
 
-function keepAddress(body) {
-  const kept = new URLSearchParams();
+function saveToUrl(body) {
+  const params = new URLSearchParams();
   if (!body.documents) {
-    kept.set("q", body.query);
-    if (body.k !== 10) kept.set("k", body.k);
-    if (byId("filter").value.trim()) kept.set("filter", byId("filter").value.trim());
-    for (const [name, value] of Object.entries(body.settings || {})) kept.set(name, value);
+    params.set("q", body.query);
+    if (body.k !== 10) params.set("k", body.k);
+    if (byId("filter").value.trim()) params.set("filter", byId("filter").value.trim());
+    for (const [name, value] of Object.entries(body.settings || {})) params.set(name, value);
   }
-  history.replaceState(null, "", kept.size ? `#${kept}` : location.pathname);
+  history.replaceState(null, "", params.size ? `#${params}` : location.pathname);
   document.title = body.documents ? "Resift playground" : `${body.query} – Resift`;
 }
 
-function readAddress() {
-  const kept = new URLSearchParams(location.hash.slice(1));
-  if (!kept.get("q") || !choices.index) return false;
-  byId("query").value = kept.get("q");
-  byId("k").value = kept.get("k") || 10;
-  byId("filter").value = kept.get("filter") || "";
-  settings.a.read(kept);
+function loadFromUrl() {
+  const params = new URLSearchParams(location.hash.slice(1));
+  if (!params.get("q") || !choices.index) return false;
+  byId("query").value = params.get("q");
+  byId("k").value = params.get("k") || 10;
+  byId("filter").value = params.get("filter") || "";
+  settings.a.read(params);
   return true;
 }
 
@@ -152,7 +152,7 @@ function onKey(event) {
   else if (event.key === "j") move(1);
   else if (event.key === "k") move(-1);
   else if (card && /^[0-3]$/.test(event.key)) {
-    // The focus moves at once: a quick second key would otherwise rate the same hit again.
+    // Move the focus at once, so that a quick second key press does not rate the same hit again.
     card.rate(Number(event.key)).catch((problem) => showStatus(problem.message, true));
     move(1);
   }
@@ -173,7 +173,7 @@ async function copy(form) {
     const box = make("textarea", { rows: 10, readOnly: true, value: asText(form, request("a"), Boolean(key())) });
     byId("drawer").append(box);
     box.select();
-    showStatus("The browser does not allow copying. The text is below.");
+    showStatus("The browser blocked copying. Copy the text below instead.");
   }
 }
 
@@ -182,7 +182,7 @@ function tryQuery(query) {
   byId("ask").requestSubmit();
 }
 
-// What people see first: what there is to search, and queries to try.
+// Describe the available indexes and offer sample queries on the start page.
 function describeIndexes() {
   const box = byId("index");
   box.hidden = !choices.indexes.length;
@@ -205,16 +205,16 @@ function describeIndexes() {
 }
 
 function listen() {
-  byId("ask").addEventListener("submit", (event) => { event.preventDefault(); working(search); });
-  byId("judge").addEventListener("click", () => working(judge));
-  byId("export").addEventListener("click", () => working(saveReport));
+  byId("ask").addEventListener("submit", (event) => { event.preventDefault(); runWithStatus(search); });
+  byId("judge").addEventListener("click", () => runWithStatus(judge));
+  byId("export").addEventListener("click", () => runWithStatus(saveReport));
   byId("compare").addEventListener("change", () => { settings.b.element.hidden = !byId("compare").checked; });
   byId("documents").addEventListener("input", showSource);
   for (const radio of document.querySelectorAll("input[name=source]")) radio.addEventListener("change", showSource);
   byId("upload").addEventListener("change", async (event) => {
     const documents = await documentsFrom(event.target.files).catch(() => []);
     byId("documents").value = documents.join("\n\n");
-    if (!documents.length) showStatus("This page found no documents in these files.", true);
+    if (!documents.length) showStatus("No documents found in these files.", true);
     showSource();
   });
   byId("sample").addEventListener("click", () => {
@@ -230,7 +230,7 @@ function listen() {
   byId("large-close").addEventListener("click", () => byId("large").close());
   byId("key-button").addEventListener("click", askForKey);
   document.addEventListener("keydown", onKey);
-  window.addEventListener("hashchange", () => { if (readAddress()) working(search); });
+  window.addEventListener("hashchange", () => { if (loadFromUrl()) runWithStatus(search); });
 }
 
 async function begin() {
@@ -250,7 +250,7 @@ async function begin() {
   showSource();
   if (choices.judgements) await showScore();
   document.body.dataset.ready = "yes";
-  if (readAddress()) await working(search);
+  if (loadFromUrl()) await runWithStatus(search);
   else byId("query").focus();
 }
 

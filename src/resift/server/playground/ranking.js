@@ -1,4 +1,4 @@
-// One ranking: a card per hit that explains its rank when opened; beside it the rank flow and the timings.
+// Show one ranking: a card per hit that explains its rank when opened, and panels with the rank flow and timings.
 import { make, picture, svg } from "./dom.js";
 
 const MOVES = { rose: "moved up", fell: "moved down", stayed: "kept its rank", cut: "left out" };
@@ -8,16 +8,16 @@ export function ranking(data, name) {
   if (name) box.append(make("h2", {}, make("span", { className: `badge ${name}` }, name.toUpperCase())));
   if (data.degraded) box.append(make("p", { className: "panel warn" }, data.reason || "degraded"));
   const cards = data.hits.map((hit, index) => card(hit, index, data));
-  box.append(...(cards.length ? cards : [make("p", { className: "dim" }, "Nothing found.")]));
+  box.append(...(cards.length ? cards : [make("p", { className: "dim" }, "No hits.")]));
   if (name && data.flow?.narrow) box.append(flowPanel(data.flow, cards, false));
   return box;
 }
 
 function card(hit, index, data) {
   const facts = data.cards?.[index] || { title: hit.id, location: "", snippet: [[hit.text, false]], move: "", kind: "stayed", reason: "", stages: [] };
-  const known = typeof hit.relevance === "number";
+  const hasRelevance = typeof hit.relevance === "number";
   const raw = typeof hit.score === "number" ? `raw score ${hit.score.toPrecision(4)}` : "no raw score";
-  // A text without a title is called by its first words, which the snippet shows anyway.
+  // The title of an untitled hit is its first words, which the snippet already shows.
   const untitled = facts.title.endsWith("…") ? hit.text.startsWith(facts.title.slice(0, -2)) : facts.title === hit.text;
   return make("details", { className: "result" },
     make("summary", {},
@@ -29,8 +29,8 @@ function card(hit, index, data) {
         facts.reason ? make("span", { className: "reason dim" },
           make("b", { className: facts.kind, title: MOVES[facts.kind] || "" }, facts.move), ` ${facts.reason}`) : null),
       make("span", { className: "number", title: raw },
-        make("meter", { min: 0, max: 1, value: known ? hit.relevance : 0, "aria-label": "relevance" }),
-        make("span", {}, known ? hit.relevance.toFixed(2) : "–"))),
+        make("meter", { min: 0, max: 1, value: hasRelevance ? hit.relevance : 0, "aria-label": "relevance" }),
+        make("span", {}, hasRelevance ? hit.relevance.toFixed(2) : "–"))),
     make("div", { className: "more" },
       make("bdi", { className: "full" }, hit.text),
       make("p", { className: "why dim" }, (data.why && data.why[hit.id]) || ""),
@@ -47,10 +47,10 @@ function stageTable(stages) {
 }
 
 export function answerPanel(data, ranked) {
-  if (data === null) return make("section", { className: "panel answer dim", "aria-label": "Answer" }, "Reading…");
+  if (data === null) return make("section", { className: "panel answer dim", "aria-label": "Answer" }, "Looking for an answer…");
   const box = make("section", { className: "panel answer", "aria-label": "Answer" });
   if (data.problem) box.append(make("p", { className: "dim" }, `No answer: ${data.problem}`));
-  else if (!data.found) box.append(make("p", { className: "dim" }, data.answer || "Nothing here answers the question."));
+  else if (!data.found) box.append(make("p", { className: "dim" }, data.answer || "No document answers the question."));
   else {
     box.append(make("bdi", {}, data.answer));
     const titles = new Map((ranked?.cards || []).map((facts, i) => [ranked.hits[i].id, facts.title]));
@@ -60,7 +60,7 @@ export function answerPanel(data, ranked) {
   return box;
 }
 
-// Rank flow, model and time per stage: beside the hits, or below them on a small screen.
+// Panels with the rank flow, the model and the time per stage. They are next to the hits, or below them on a small screen.
 export function searchPanel(data, choices, cards, enlarge) {
   const parts = [];
   if (data.flow?.narrow) parts.push(flowPanel(data.flow, [...cards], true, enlarge));
@@ -72,8 +72,8 @@ export function searchPanel(data, choices, cards, enlarge) {
 function flowPanel(flow, cards, open, enlarge) {
   const wide = window.matchMedia("(min-width: 1000px)").matches;
   const panel = make("details", { className: "panel picture", open: open && wide },
-    make("summary", {}, "How the order came about"), picture(flow.narrow));
-  if (enlarge) panel.append(make("button", { type: "button", className: "quiet", onclick: () => enlarge(picture(flow.wide)) }, "Large picture"));
+    make("summary", {}, "How this order was determined"), picture(flow.narrow));
+  if (enlarge) panel.append(make("button", { type: "button", className: "quiet", onclick: () => enlarge(picture(flow.wide)) }, "Enlarge"));
   panel.addEventListener("click", (event) => {
     const link = event.target.closest("a");
     if (!link) return;

@@ -1,4 +1,4 @@
-// The controls of one setting: fusion, reranker, depth, blend. The server chooses what is left empty.
+// The controls of one setting: fusion, reranker, depth and blend. The server chooses a value for each empty control.
 import { make } from "./dom.js";
 
 const LABELS = { fusion: "Merge lists by", reranker: "Reranker", depth: "Hits to rerank", blend: "Weight of the reranker, 0 to 1" };
@@ -7,8 +7,8 @@ export class Settings {
   constructor(name, choices) {
     this.fusion = selector(choices.fusions, "");
     this.reranker = selector(choices.rerankers, name === "b" ? "none" : "");
-    this.depth = numeric({ min: 1, max: choices.most_depth, step: 1, title: "how many hits are reranked" });
-    this.blend = numeric({ min: 0, max: 1, step: 0.05, title: "weight of the reranker: 0 none, 1 only the reranker" });
+    this.depth = numeric({ min: 1, max: choices.most_depth, step: 1, title: "number of hits to rerank" });
+    this.blend = numeric({ min: 0, max: 1, step: 0.05, title: "0 ignores the reranker, 1 uses only the reranker" });
     const badge = make("span", { className: `badge ${name}` }, name.toUpperCase());
     this.element = make("fieldset", { className: "setting", id: `setting-${name}`, "aria-label": `Setting ${name.toUpperCase()}` },
       make("legend", {}, badge),
@@ -30,9 +30,9 @@ export class Settings {
   }
 }
 
-function selector(options, chosen) {
+function selector(options, selectedOption) {
   const select = make("select", {}, make("option", { value: "" }, "default"));
-  for (const option of options) select.append(make("option", { value: option, selected: option === chosen }, option));
+  for (const option of options) select.append(make("option", { value: option, selected: option === selectedOption }, option));
   return select;
 }
 
