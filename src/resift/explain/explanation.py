@@ -56,8 +56,8 @@ class Explanation:
             draw = _draw_curves if curves else _draw_rows
             lines = [*draw(layout, min(_MAX_GAP, gap), width, style), ""]
             for line in layout.lines:
-                _, heading, used = _hit_heading(line, layout, width, style)
-                space = width - used - 2
+                _, heading, heading_width = _hit_heading(line, layout, width, style)
+                space = width - heading_width - 2
                 lines.append(f"{heading}  {clip_phrase(line.move.reason, space)}" if space >= 12 else heading)
         hidden = len(self.flow.kept) + len(self.flow.cut) - len(layout.lines)
         if hidden > 0:
@@ -134,16 +134,16 @@ def _draw_curves(layout: Layout, gap: int, width: int, style: Paint) -> list[str
     first = {line.nodes[0].row: line for line in layout.lines if line.nodes and not line.nodes[0].column}
     last = {line.nodes[-1].row: line for line in layout.lines if line.nodes and line.nodes[-1].column == last_column}
     name_width = width - len(_list_headings(layout)) - size - 1
-    drawn = [_headings(layout, step, width, style)]
+    output = [_headings(layout, step, width, style)]
     for i, row in enumerate(grid):
         lists = _list_ranks(first.get(i), layout)
         lists = style(lists, _color(first[i])) if i in first and lists.strip() else lists
         name = style(short_id(last[i].path.id, name_width), _color(last[i])) if i in last else ""
         # Adjacent cells of one color are painted together to save escape codes.
         runs = [("".join(char for char, _ in run), color) for color, run in groupby(row, key=lambda c: c[1])]
-        painted = "".join(style(text, color) if color else text for text, color in runs)
-        drawn.append(f"{lists}{painted} {name}".rstrip())
-    return drawn
+        cells = "".join(style(text, color) if color else text for text, color in runs)
+        output.append(f"{lists}{cells} {name}".rstrip())
+    return output
 
 
 def _draw_curve(grid: list[list[Cell]], start: int, gap: int, rows: tuple[int, int], color: str) -> None:
@@ -195,8 +195,8 @@ def _hit_heading(line: HitLine, layout: Layout, width: int, style: Paint) -> tup
     head = f"{rank:>3} {line.move.sign:<{sign_width}} "
     name = short_id(line.path.id, min(28, width - len(head)))
     tone = {"rose": "green", "fell": "red", "cut": "dim"}.get(line.move.kind, "")
-    painted = f"{style(head, tone) if tone else head}{style(name, _color(line))}"
-    return head, painted, len(head) + display_width(name)
+    heading = f"{style(head, tone) if tone else head}{style(name, _color(line))}"
+    return head, heading, len(head) + display_width(name)
 
 
 def _color(line: HitLine) -> str:

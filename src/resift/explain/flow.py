@@ -122,11 +122,11 @@ def _read_columns(trace: Trace, ids: Sequence[str]) -> tuple[list[FlowColumn], d
     positions: dict[str, dict[str, FlowPosition]] = {id: {} for id in ids}
     merged = {other: id for record in trace for other, id in record.merged.items()}
     lists = [record.source for record in trace.by_kind(StageKind.RETRIEVE)]
-    shown = [record for record in trace if record.kind is not StageKind.CUT]
+    stages = [record for record in trace if record.kind is not StageKind.CUT]
     # First-stage lists come first, even if one was searched later.
-    shown.sort(key=lambda record: record.kind is not StageKind.RETRIEVE)
+    stages.sort(key=lambda record: record.kind is not StageKind.RETRIEVE)
     before: StageRecord | None = None
-    for number, record in enumerate(shown):
+    for number, record in enumerate(stages):
         first = record.kind is StageKind.RETRIEVE
         silent = not (record.source or record.parts or record.note or record.notes)
         if before is not None and silent and record.kept is None and record.ids == before.order:
@@ -140,9 +140,9 @@ def _read_columns(trace: Trace, ids: Sequence[str]) -> tuple[list[FlowColumn], d
         columns.append(FlowColumn(key, label or "list", record.source, first, weighs))
         for id, i in record.positions().items():
             step = record.step(i)
-            own = positions.get(merged.get(id, id) if first else id)
-            if own is not None and not step.cut:
-                own[key] = FlowPosition(step.rank, step.score, step.parts, step.note)
+            hit_positions = positions.get(merged.get(id, id) if first else id)
+            if hit_positions is not None and not step.cut:
+                hit_positions[key] = FlowPosition(step.rank, step.score, step.parts, step.note)
     return columns, positions
 
 
@@ -273,11 +273,11 @@ def hit_body(hit: Hit) -> str:
 def snippet_parts(text: str, query: str, *, length: int) -> list[tuple[str, bool]]:
     """Return the best snippet of a text for a query as (text, is a match) pieces."""
     best = snippet(text, query, length=length)
-    parts, done = [], 0
+    parts, position = [], 0
     for start, end in best.matches:
-        parts += [(best.text[done:start], False), (best.text[start:end], True)]
-        done = end
-    return [part for part in (*parts, (best.text[done:], False)) if part[0]]
+        parts += [(best.text[position:start], False), (best.text[start:end], True)]
+        position = end
+    return [part for part in (*parts, (best.text[position:], False)) if part[0]]
 
 
 MAX_FALLEN = 3
@@ -329,28 +329,28 @@ def make_layout(flow: Flow, *, top: int = 10, fallen: int = MAX_FALLEN) -> Layou
     pool = [path for path in (*flow.kept[top:], *flow.cut) if path.places]
     best_ranks = [(min(place.rank for place in path.places.values()), path.id, path) for path in pool]
     best_ranks.sort(key=lambda entry: entry[:2])
-    shown = [*flow.kept[:top], *[path for best, _, path in best_ranks if best <= top][:fallen]]
+    paths = [*flow.kept[:top], *[path for best, _, path in best_ranks if best <= top][:fallen]]
     lists = tuple(column for column in flow.columns if column.first_stage)
     forked = len(lists) > 1 and len(lists) < len(flow.columns)
     columns = flow.pooled if forked else flow.columns
-    nodes: dict[str, list[Node]] = {path.id: [] for path in shown}
+    nodes: dict[str, list[Node]] = {path.id: [] for path in paths}
     for i, column in enumerate(columns):
-        ranked = _sort_by_rank(column, shown)
+        ranked = _sort_by_rank(column, paths)
         # Hits that first appear in a later column follow. Hits that were dropped earlier do not.
         later = {after.key for after in columns[i:]}
-        absent = [path for path in shown if column.key not in path.places and later & set(path.places)]
+        absent = [path for path in paths if column.key not in path.places and later & set(path.places)]
         for row, path in enumerate([*ranked, *absent]):
             position = path.places.get(column.key)
             nodes[path.id].append(Node(i, row, position.rank if position else None))
-    list_nodes: dict[str, list[Node]] = {path.id: [] for path in shown}
+    list_nodes: dict[str, list[Node]] = {path.id: [] for path in paths}
     for i, column in enumerate(lists if forked else ()):
-        for row, path in enumerate(_sort_by_rank(column, shown)):
+        for row, path in enumerate(_sort_by_rank(column, paths)):
             list_nodes[path.id].append(Node(i, row, path.places[column.key].rank))
     lines = tuple(
         HitLine(number, path, find_move(path, flow), tuple(nodes[path.id]), tuple(list_nodes[path.id]))
-        for number, path in enumerate(shown, start=1)
+        for number, path in enumerate(paths, start=1)
     )
-    return Layout(columns, lines, len(shown), lists if forked else ())
+    return Layout(columns, lines, len(paths), lists if forked else ())
 
 
 def _sort_by_rank(column: FlowColumn, paths: Sequence[HitPath]) -> list[HitPath]:

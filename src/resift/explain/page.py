@@ -68,11 +68,11 @@ def page(flow: Flow, *, top: int = 10) -> str:
 def _picture(flow: Flow, layout: Layout) -> Markup:
     if not layout.lines:
         return Markup()
-    drawn = join_markup(
+    pictures = join_markup(
         picture(flow, layout, frame=frame, kind=kind, links=True)
         for frame, kind in ((WIDE, "wide"), (NARROW, "narrow"))
     )
-    return html('<div class="card picture">{}{}</div>', drawn, html(asset("legend.html")))
+    return html('<div class="card picture">{}{}</div>', pictures, html(asset("legend.html")))
 
 
 def _times(timings: Mapping[str, float]) -> Markup:
@@ -97,12 +97,12 @@ def _hits(flow: Flow, layout: Layout) -> list[Markup]:
             sizes = [abs(score) for score in (place.score, *(value for _, value in place.parts)) if score]
             scale[key] = max([scale.get(key, 0.0), *sizes])
     legend = "Bars are relative to the largest score of the stage on this page; negative scores extend to the left."
-    shown = [html('<p class="dim small">{}</p>', legend)] if layout.lines else []
-    shown += [_details(line, flow, scale) for line in layout.lines]
+    cards = [html('<p class="dim small">{}</p>', legend)] if layout.lines else []
+    cards += [_details(line, flow, scale) for line in layout.lines]
     more = len(flow.kept) - sum(line.path.final is not None for line in layout.lines)
     if more > 0:
-        shown.append(html('<p class="dim">… and {} more hits.</p>', more))
-    return shown
+        cards.append(html('<p class="dim">… and {} more hits.</p>', more))
+    return cards
 
 
 def _details(line: HitLine, flow: Flow, scale: Mapping[str, float]) -> Markup:

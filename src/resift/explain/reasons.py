@@ -118,14 +118,14 @@ def _explain_hits(ranking: Ranking, ids: Sequence[str]) -> dict[str, str]:
     unscored = frozenset(ranking.unscored)
     weight_notes = _weight_notes(ranking.trace)
     pool = _count_candidates(ranking)
-    explained = {}
+    explanations = {}
     for id in ids:
         parts = [f"Ranked {ordinal(ranks[id])} of {len(ranking.hits)} ({pool})."]
         parts += _describe_steps(paths[id], decided.get(id, ""), skip=weight_notes)
         if id in unscored:
             parts.append("No reranker scored it, so it follows the scored hits.")
-        explained[id] = " ".join(parts)
-    return explained
+        explanations[id] = " ".join(parts)
+    return explanations
 
 
 def _explain_unknown(ranking: Ranking, id: str) -> str:
@@ -211,9 +211,9 @@ def _describe_stage(step: Step, moved: int, decided: str, *, first: bool) -> lis
         return [f"{label}: {text}."] if text else []
     count = _NUMBERS[abs(moved)] if abs(moved) < len(_NUMBERS) else str(abs(moved))
     places = f"{count} place{'s' if abs(moved) > 1 else ''}"
-    by = f"the {step.name}" if step.name in ("blend", "guard", "gate") else step.name
+    stage = f"the {step.name}" if step.name in ("blend", "guard", "gate") else step.name
     cause = f", because of its {decided}" if decided else ""
-    return [f"Moved {'up' if moved > 0 else 'down'} {places} by {by}{cause}{_in_parentheses(step.note)}."]
+    return [f"Moved {'up' if moved > 0 else 'down'} {places} by {stage}{cause}{_in_parentheses(step.note)}."]
 
 
 def _in_parentheses(note: str) -> str:

@@ -50,8 +50,8 @@ def html_page(title: str, body: Markup, *, style: str, script: str) -> str:
         title,
     )
     # Style and script are constants, and escaping would change their digests.
-    styled = f"{head}<style>{style}</style>\n</head>\n<body>\n{body}\n"
-    return f"{styled}<script>{script}</script>\n</body>\n</html>\n"
+    page_start = f"{head}<style>{style}</style>\n</head>\n<body>\n{body}\n"
+    return f"{page_start}<script>{script}</script>\n</body>\n</html>\n"
 
 
 def _digest(text: str) -> str:
@@ -98,8 +98,8 @@ def svg_element(
 
 def svg_text(x: float, y: float, text: object, *, css: str, anchor: Anchor = "start") -> Markup:
     """Return a `<text>` element. `text` may contain `<tspan>` markup."""
-    aligned = "" if anchor == "start" else html(' text-anchor="{}"', anchor)
-    return html('<text class="{}" x="{:.1f}" y="{:.1f}"{}>{}</text>', css, x, y, aligned, text)
+    alignment = "" if anchor == "start" else html(' text-anchor="{}"', anchor)
+    return html('<text class="{}" x="{:.1f}" y="{:.1f}"{}>{}</text>', css, x, y, alignment, text)
 
 
 def svg_line(x1: float, y1: float, x2: float, y2: float, *, css: str) -> Markup:
@@ -189,8 +189,8 @@ class Grid:
 
     def list_y(self, list: int, row: int) -> float:
         """Return the y coordinate of the center of a row in a list. Row -1 is its name."""
-        above = sum(self.layout.list_size(i) + 1 for i in range(list))
-        return self.size.top + self.step * (above + 1 + row + 0.5)
+        rows_above = sum(self.layout.list_size(i) + 1 for i in range(list))
+        return self.size.top + self.step * (rows_above + 1 + row + 0.5)
 
     @property
     def list_radius(self) -> float:
@@ -200,11 +200,11 @@ class Grid:
 
 def svg_file(flow: Flow, *, top: int = 10) -> str:
     """Return the wide picture as a self-contained file, with the query as its title."""
-    drawn = str(picture(flow, make_layout(flow, top=top), frame=WIDE, kind="alone"))
+    svg = str(picture(flow, make_layout(flow, top=top), frame=WIDE, kind="alone"))
     # A standalone file needs the namespace; inside an HTML page it is implied.
-    named = drawn.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+    svg_with_namespace = svg.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
     heading = svg_title(flow.query)
-    return named.replace(">", f">{heading}<style>{_FILE_STYLE}</style>", 1)
+    return svg_with_namespace.replace(">", f">{heading}<style>{_FILE_STYLE}</style>", 1)
 
 
 def picture(
@@ -215,11 +215,11 @@ def picture(
     summary = f"Rank flow of {len(layout.lines)} hits through {len(flow.columns)} columns"
     label = f"{flow.query}: {summary}" if flow.query else summary
     # A standalone file shows the query; a page has it in its heading.
-    above = _QUERY_HEIGHT if kind == "alone" and flow.query else 0
+    query_height = _QUERY_HEIGHT if kind == "alone" and flow.query else 0
     body = [_column_heading(column, i, grid) for i, column in enumerate(layout.columns)]
-    if above:
+    if query_height:
         query = _isolate(clip_words(flow.query, 110))
-        body.append(svg_text(frame.left - 9, 26 - above, query, css="query"))
+        body.append(svg_text(frame.left - 9, 26 - query_height, query, css="query"))
     # The best hits are drawn last, on top of the others.
     lines = reversed(layout.lines)
     body += [_hit_line(line, grid, links=links, marked=line.path.id in marked) for line in lines]
@@ -230,7 +230,7 @@ def picture(
         if size:
             body.append(svg_line(x, grid.list_y(i, 0), x, grid.list_y(i, size - 1), css="guide"))
     return svg_element(
-        frame.width, grid.height + above, body, css=f"flow {kind}", label=label, role="group", top=-above
+        frame.width, grid.height + query_height, body, css=f"flow {kind}", label=label, role="group", top=-query_height
     )
 
 
@@ -245,9 +245,9 @@ def _column_heading(column: FlowColumn, i: int, grid: Grid) -> Markup:
     y = 18 if wide else (14 if i % 2 == 0 else 30)
     label = clip(column.label, chars if wide else chars * 2)
     text = svg_text(x, y, label, css="stage", anchor=anchor)
-    by = clip(column.by, chars) if wide and column.by not in ("", column.label) else ""
-    if by:
-        text += svg_text(x, 35, by, css="by", anchor=anchor)
+    subtitle = clip(column.by, chars) if wide and column.by not in ("", column.label) else ""
+    if subtitle:
+        text += svg_text(x, 35, subtitle, css="by", anchor=anchor)
     return svg_line(center, grid.size.top, center, grid.y(grid.layout.rows - 1), css="guide") + text
 
 

@@ -62,7 +62,7 @@ def read_hits(
     else:
         records = _read_records(items, strings_are)
         ids = [record.id if isinstance(record, Hit) else _id(record, i) for i, record in enumerate(records)]
-        taken = set(ids)
+        used_ids = set(ids)
         hits = []
         for number, (item, record) in enumerate(zip(items, records, strict=True)):
             if isinstance(record, Hit):
@@ -74,7 +74,7 @@ def read_hits(
             id = ids[number]
             if id is None:
                 by_content = strings_are == "id" and text.text
-                id = content_id(text.text) if by_content else _unused_id(str(number), taken)
+                id = content_id(text.text) if by_content else _unused_id(str(number), used_ids)
             nested = record.get("metadata") or {}
             if not isinstance(nested, Mapping):
                 raise InvalidHitError(f"Candidate {number}: metadata is {type_name(nested)}; pass a dict.")
@@ -82,14 +82,14 @@ def read_hits(
             store = str(record.get("source") or record.get("source_store") or source)
             metadata = read_metadata(record, text, without=_NOT_METADATA)
             hits.append(set_original(Hit(id, text.text, score, store, metadata), item))
-    seen: dict[str, int] = {}
+    first_positions: dict[str, int] = {}
     for number, hit in enumerate(hits if unique else ()):
-        if hit.id in seen:
+        if hit.id in first_positions:
             raise DuplicateIdError(
-                f"Candidates {seen[hit.id]} and {number} share the id {hit.id!r}. "
+                f"Candidates {first_positions[hit.id]} and {number} share the id {hit.id!r}. "
                 "Give each its own id, or omit the ids to have the candidates numbered."
             )
-        seen[hit.id] = number
+        first_positions[hit.id] = number
     # The two usual policies do not change any hit.
     return hits if missing_text in ("last", "empty") else [_fill_text(hit, missing_text, keys) for hit in hits]
 
@@ -115,26 +115,26 @@ def _read_records(items: Sequence[object], strings_are: Literal["text", "id"]) -
             # All objects of a type share one reader, except tuples, whose reader depends on their items.
             if kind not in readers or kind is tuple:
                 readers[kind] = find_reader(item)
-            read = readers[kind]
-            if read is None:
+            reader = readers[kind]
+            if reader is None:
                 raise InvalidHitError(_unknown_candidate(item, number))
-            records.append(read(item))
+            records.append(reader(item))
     # The sign of distances and repeated file ids can only be determined from the complete list.
     ranked = [record for record in records if isinstance(record, dict) and DISTANCE in record]
     if ranked:
         for record, score in zip(ranked, orient_scores([record[DISTANCE] for record in ranked]), strict=True):
             record["score"] = score
-    taken: set[str | None] = set()
+    used_ids: set[str | None] = set()
     for record in records:
         if isinstance(record, dict) and REPEATABLE_ID in record:
-            record["id"] = _unused_id(record["id"], taken)
-            taken.add(record["id"])
+            record["id"] = _unused_id(record["id"], used_ids)
+            used_ids.add(record["id"])
     return records
 
 
-def _unused_id(id: str, taken: Collection[str | None]) -> str:
+def _unused_id(id: str, used_ids: Collection[str | None]) -> str:
     """Return the id, with the suffix #2, #3 and so on if it is taken."""
-    return next(unused for n in count(1) if (unused := id if n == 1 else f"{id}#{n}") not in taken)
+    return next(unused for n in count(1) if (unused := id if n == 1 else f"{id}#{n}") not in used_ids)
 
 
 def _unknown_candidate(item: object, number: int) -> str:

@@ -165,9 +165,9 @@ def text_from(fields: Iterable[str]) -> str:
 
 def no_text(records: Iterable[JsonMapping], keys: Sequence[str] | None, option: str) -> str:
     """Explain why records have no text: the expected fields, the existing fields, and the option to set."""
-    shown = ", ".join(dict.fromkeys(name for record in records for name in _field_names(record)))[:300] or "none"
+    field_names = ", ".join(dict.fromkeys(name for record in records for name in _field_names(record)))[:300] or "none"
     problem = f"looked for {', '.join(keys)}" if keys else "no field has a known name or several words"
-    return f"{problem}; available fields: {shown}. Choose the text fields with {option}."
+    return f"{problem}; available fields: {field_names}. Choose the text fields with {option}."
 
 
 def _field_names(record: JsonMapping, prefix: str = "") -> Iterator[str]:

@@ -69,16 +69,16 @@ def list_documents(value: object, name: str) -> list[JsonValue]:
     if isinstance(value, (set, frozenset)):
         raise InputError(f"{name} is a {kind}, which has no order; pass a list, for example sorted({name}).")
     if value is None or not isinstance(value, Iterable) or getattr(value, "ndim", 1) != 1:
-        shown = "None" if value is None else f"a {kind}"
-        raise InputError(f"{name} is {shown}; pass a list of strings, dicts, Hits or results.")
+        description = "None" if value is None else f"a {kind}"
+        raise InputError(f"{name} is {description}; pass a list of strings, dicts, Hits or results.")
     return list(value)
 
 
 def is_columns(record: Mapping[str, object]) -> bool:
     """Whether a dict holds one list per field, all of the same length, rather than one record."""
     values = list(record.values())
-    sized = all(hasattr(column, "__len__") and not isinstance(column, (str, bytes, Mapping)) for column in values)
-    return len(values) > 1 and sized and len({len(column) for column in values}) == 1  # type: ignore[arg-type]
+    all_sized = all(hasattr(column, "__len__") and not isinstance(column, (str, bytes, Mapping)) for column in values)
+    return len(values) > 1 and all_sized and len({len(column) for column in values}) == 1  # type: ignore[arg-type]
 
 
 @runtime_checkable
@@ -101,9 +101,9 @@ def table_rows(table: Table) -> list[JsonObject]:
         rows = table.to_dicts()
     elif hasattr(table, "iterrows") and not hasattr(table, "compute"):
         frame: Any = table
-        named = [name for name in frame.index.names if name is not None and name not in frame.columns]
-        if named:
-            frame = frame.reset_index(named)
+        index_names = [name for name in frame.index.names if name is not None and name not in frame.columns]
+        if index_names:
+            frame = frame.reset_index(index_names)
         if not frame.columns.is_unique:
             raise InputError(f"Two columns of the {kind} have the same name; rename one.")
         columns = {name: frame[name].tolist() for name in frame.columns}  # several times faster than to_dict

@@ -74,8 +74,8 @@ def _read_elasticsearch(hit: JsonMapping) -> JsonObject:
 def _read_weaviate_graphql(hit: JsonMapping) -> JsonObject:
     extra = hit["_additional"]
     score = _similarity(extra.get("score", extra.get("certainty")), extra.get("distance"))
-    own = {key: value for key, value in hit.items() if key != "_additional"}
-    return _record(own, extra.get("id"), _number(score))
+    document = {key: value for key, value in hit.items() if key != "_additional"}
+    return _record(document, extra.get("id"), _number(score))
 
 
 def _read_typesense(hit: JsonMapping) -> JsonObject:
@@ -85,20 +85,20 @@ def _read_typesense(hit: JsonMapping) -> JsonObject:
 
 
 def _read_meilisearch(hit: JsonMapping) -> JsonObject:
-    own = {key: value for key, value in hit.items() if not key.startswith(("_ranking", "_formatted", "_match"))}
-    return _record(own, hit.get("id"), hit.get("_rankingScore"))
+    document = {key: value for key, value in hit.items() if not key.startswith(("_ranking", "_formatted", "_match"))}
+    return _record(document, hit.get("id"), hit.get("_rankingScore"))
 
 
 def _read_azure(hit: JsonMapping) -> JsonObject:
-    own = {key: value for key, value in hit.items() if not key.startswith("@search.")}
+    document = {key: value for key, value in hit.items() if not key.startswith("@search.")}
     score = hit.get("@search.rerankerScore")
-    return _record(own, hit.get("id"), hit.get("@search.score") if score is None else score)
+    return _record(document, hit.get("id"), hit.get("@search.score") if score is None else score)
 
 
 def _read_lancedb(row: JsonMapping) -> JsonObject:
-    own = {key: value for key, value in row.items() if key not in _LANCEDB_KEYS}
+    document = {key: value for key, value in row.items() if key not in _LANCEDB_KEYS}
     score = next((row[key] for key in ("_relevance_score", "_score") if row.get(key) is not None), None)
-    return _record(own, None, _similarity(score, row.get("_distance")))
+    return _record(document, None, _similarity(score, row.get("_distance")))
 
 
 def _read_openai(hit: JsonMapping) -> JsonObject:
@@ -186,8 +186,8 @@ def _read_node(item: Any, score: object = None) -> JsonObject:
 
 def _read_milvus_object(item: Any) -> JsonObject:
     entity = item.entity
-    own = entity.to_dict() if hasattr(entity, "to_dict") else dict(entity)
-    return _ranked_record(own.get("entity", own), item.id, item.distance)
+    document = entity.to_dict() if hasattr(entity, "to_dict") else dict(entity)
+    return _ranked_record(document.get("entity", document), item.id, item.distance)
 
 
 def _read_openai_object(item: Any) -> JsonObject:
@@ -276,8 +276,8 @@ def find_reader(item: object) -> Callable[[Any], JsonObject] | None:
 def orient_scores(scores: Sequence[object]) -> list[float | None]:
     """Return scores with the best one highest. Scores in ascending order are distances and are negated."""
     numbers = [_number(score) for score in scores]
-    known = [number for number in numbers if number is not None]
-    if len(known) > 1 and known[0] < known[-1] and known == sorted(known):
+    valid_numbers = [number for number in numbers if number is not None]
+    if len(valid_numbers) > 1 and valid_numbers[0] < valid_numbers[-1] and valid_numbers == sorted(valid_numbers):
         return [None if number is None else -number for number in numbers]
     return numbers
 

@@ -213,11 +213,11 @@ class ResiftRetriever(Serializable):
         return Serializable.to_dict(self)  # `component` creates a new class, which breaks super()
 
 
-def _add_metadata(document: Document, added: HitMetadata) -> Document:
-    score = added["relevance_score"]
+def _add_metadata(document: Document, metadata: HitMetadata) -> Document:
+    score = metadata["relevance_score"]
     # An unscored document keeps its original score.
     new_score = document.score if score is None else score
-    return replace(document, meta={**document.meta, **added}, score=new_score)
+    return replace(document, meta={**document.meta, **metadata}, score=new_score)
 
 
 _OPERATORS = {"==": "=", "!=": "!=", "in": "=", "not in": "!=", ">": ">", ">=": ">=", "<": "<", "<=": "<="}
@@ -269,8 +269,8 @@ class ResiftJoiner(Serializable):
         self.top_k = top_k
         self.options = dict(options or {})
         # Validate the options early. Weights refer to lists, which are not known yet.
-        checked = {name: value for name, value in self.options.items() if name != "weights"}
-        fuse({}, k=0, method=method, **checked)
+        options_to_check = {name: value for name, value in self.options.items() if name != "weights"}
+        fuse({}, k=0, method=method, **options_to_check)
 
     @component.output_types(documents=list[Document])
     async def run_async(self, documents: Variadic[list[Document]], top_k: int | None = None) -> Documents:

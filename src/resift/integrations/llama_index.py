@@ -206,12 +206,12 @@ def _node_text(node: BaseNode) -> str:
     return node.get_content(metadata_mode=MetadataMode.NONE)
 
 
-def _add_metadata(node: BaseNode, added: HitMetadata) -> BaseNode:
+def _add_metadata(node: BaseNode, metadata: HitMetadata) -> BaseNode:
     """Return a copy of the node with added metadata, hidden from language models and embedders."""
     return node.model_copy(
         update={
-            "metadata": {**node.metadata, **added},
-            "excluded_llm_metadata_keys": [*node.excluded_llm_metadata_keys, *added],
-            "excluded_embed_metadata_keys": [*node.excluded_embed_metadata_keys, *added],
+            "metadata": {**node.metadata, **metadata},
+            "excluded_llm_metadata_keys": [*node.excluded_llm_metadata_keys, *metadata],
+            "excluded_embed_metadata_keys": [*node.excluded_embed_metadata_keys, *metadata],
         }
     )

@@ -247,8 +247,8 @@ class _MountRoot:
         self._mount = mount
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        slashed = {**scope, "path": f"{scope['path']}/"}
+        scope_with_slash = {**scope, "path": f"{scope['path']}/"}
         if scope.get("raw_path"):
-            slashed["raw_path"] = scope["raw_path"] + b"/"
-        _, child = self._mount.matches(slashed)
-        await self._mount.handle({**slashed, **child}, receive, send)
+            scope_with_slash["raw_path"] = scope["raw_path"] + b"/"
+        _, child = self._mount.matches(scope_with_slash)
+        await self._mount.handle({**scope_with_slash, **child}, receive, send)

@@ -187,21 +187,21 @@ def team_draft(first: Sequence[str], second: Sequence[str], *, k: int, seed: str
     each picks its best id that is not in the list yet. The seed determines the coin tosses.
     """
     lists: Mapping[Team, Sequence[str]] = {"a": first, "b": second}
-    shown: list[tuple[str, Team]] = []
+    interleaved: list[tuple[str, Team]] = []
     picked: set[str] = set()
     for round_number in range(k):
         # A digest instead of random() makes the list reproducible on any machine.
         coin = hashlib.sha256(f"{seed}\0{round_number}".encode()).digest()[0] % 2
         order: tuple[Team, Team] = ("a", "b") if coin == 0 else ("b", "a")
-        before = len(shown)
+        before = len(interleaved)
         for team in order:
             pick = next((id for id in lists[team] if id not in picked), None)
-            if pick is not None and len(shown) < k:
+            if pick is not None and len(interleaved) < k:
                 picked.add(pick)
-                shown.append((pick, team))
-        if len(shown) == before or len(shown) >= k:
+                interleaved.append((pick, team))
+        if len(interleaved) == before or len(interleaved) >= k:
             break
-    return shown
+    return interleaved
 
 
 def running_score(ratings: Ratings) -> ScoreBoard:

@@ -181,7 +181,7 @@ class AccessMiddleware:
 
 def key_from_header(header: str, *, allow_bare: bool = False) -> str:
     """Return the key of an Authorization header, or "" if there is none."""
-    scheme, _, rest = header.strip().partition(" ")
+    scheme, _, token = header.strip().partition(" ")
     if scheme.lower() == "bearer":
-        return rest.strip()
-    return header.strip() if allow_bare and not rest else ""
+        return token.strip()
+    return header.strip() if allow_bare and not token else ""

@@ -103,12 +103,12 @@ async def rerank(request: Request, dialect: ServedDialect, body: RerankRequest) 
     else:
         texts = read_texts(documents, rank_fields)
     cutoff = getattr(body, dialect.cutoff_field, None) if dialect.cutoff_field else None
-    shown = min(cutoff or len(texts), len(texts))
+    result_count = min(cutoff or len(texts), len(texts))
     spans: SpanOptions | None = getattr(body, "relevant_spans", None)
     if spans is not None and spans.mode != "enabled":
         spans = None
     deadline = request.deadline(body.deadline_ms)
-    pairs = count_pairs(texts, body.query) + (shown * SENTENCES_PER_DOCUMENT if spans else 0)
+    pairs = count_pairs(texts, body.query) + (result_count * SENTENCES_PER_DOCUMENT if spans else 0)
     counter = TokenCounter(scorer)
     async with request.admit(pairs, len(texts), deadline):
         hits = [Hit(str(i), text) for i, text in enumerate(texts)]
@@ -117,15 +117,15 @@ async def rerank(request: Request, dialect: ServedDialect, body: RerankRequest) 
         span_rows: Mapping[str, list[Span]] = {}
         if spans:
             span_rows = await find_relevant_spans(
-                scorer, body.query, ranking.hits[:shown], spans, normalize=normalize, deadline=deadline
+                scorer, body.query, ranking.hits[:result_count], spans, normalize=normalize, deadline=deadline
             )
     outcome = Outcome.from_ranking(ranking)
-    indices, scores = ranking.indices()[:shown], ranking.scores()
+    indices, scores = ranking.indices()[:result_count], ranking.scores()
     if is_true(getattr(body, "raw_scores", None)):
         # Unscored documents get the lowest score, because clients sort by score and logits are often negative.
         lowest = min((score for score in scores if score is not None), default=0.0)
         normalize = lambda score: lowest if score is None else score  # noqa: E731
-    rows = [RankedDocument(i, normalize(score)) for i, score in zip(indices, scores[:shown], strict=True)]
+    rows = [RankedDocument(i, normalize(score)) for i, score in zip(indices, scores[:result_count], strict=True)]
     for row in rows if dialect.returns_documents(body) else ():
         document, text = documents[row.index], texts[row.index]
         fields = document if isinstance(document, dict) else {}
@@ -214,17 +214,17 @@ async def find_relevant_spans(
         edges = {id: [(block[0][0], block[-1][1]) for block in blocks[id]] for id in long}
         block_scores = await _score_parts(scorer, query, texts, edges, deadline)
         for id in long:
-            ranked = sorted((-block_scores.get((id, i), -math.inf), i) for i in range(len(blocks[id])))
-            best = sorted(i for _, i in ranked[:BEST_BLOCKS])
+            ranked_blocks = sorted((-block_scores.get((id, i), -math.inf), i) for i in range(len(blocks[id])))
+            best = sorted(i for _, i in ranked_blocks[:BEST_BLOCKS])
             sentences[id] = [span for i in best for span in blocks[id][i]]
     scores = await _score_parts(scorer, query, texts, sentences, deadline)
     threshold = DEFAULT_THRESHOLD if options.threshold is None else options.threshold
     relevant = {}
     for id, spans in sentences.items():
-        scored = [Span(*span, normalize(scores[id, i])) for i, span in enumerate(spans) if (id, i) in scores]
-        best_first = sorted(scored, key=lambda span: (-span.score, span.start))
-        kept = [span for span in best_first if span.score >= threshold][: options.max_spans]
-        relevant[id] = sorted(kept, key=lambda span: span.start)
+        scored_spans = [Span(*span, normalize(scores[id, i])) for i, span in enumerate(spans) if (id, i) in scores]
+        best_first = sorted(scored_spans, key=lambda span: (-span.score, span.start))
+        best_spans = [span for span in best_first if span.score >= threshold][: options.max_spans]
+        relevant[id] = sorted(best_spans, key=lambda span: span.start)
     return relevant
 
 
