@@ -285,7 +285,7 @@ MAX_FALLEN = 3
 
 
 class Node(NamedTuple):
-    """A hit in one column or list. Rows start at 0; `rank` is None if the hit is missing from the column."""
+    """A hit in one column or list. Rows start at 0. A hit that is missing from the column has no rank."""
 
     column: int
     row: int

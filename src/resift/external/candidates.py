@@ -186,7 +186,7 @@ def _score(value: object, id: str, number: int, flags: dict[str, str] | None) ->
     except InvalidHitError:
         if flags is None:
             raise
-        flags[id] = f"came with score {value!r}, which is not a finite number"
+        flags[id] = f"has the score {value!r}, which is not a finite number"
         return None
 
 

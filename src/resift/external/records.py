@@ -128,7 +128,7 @@ def check_fields(
             if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight < math.inf:
                 raise InputError(f"fields has the weight {weight!r} for {name!r}; pass 0 or a positive number.")
         weights: dict[str, float] = {name: weight for name, weight in fields.items() if weight}
-        fields = sorted(weights, key=weights.__getitem__, reverse=True)  # stable
+        fields = sorted(weights, key=weights.__getitem__, reverse=True)  # ties keep their order
     return LabeledFields(check_text_keys(fields, "fields") or ())
 
 

@@ -212,7 +212,7 @@ _PLAIN = frozenset({str, int, bool, list, dict})
 
 
 def _is_missing(cell: object) -> bool:
-    """Whether a cell is None, binary, or NaN, NaT or pandas.NA, none of which equals itself."""
+    """Whether a cell is empty, binary, or NaN, NaT or pandas.NA, which do not equal themselves."""
     if cell is None or isinstance(cell, (bytes, bytearray, memoryview)):
         return True
     if isinstance(cell, (str, Mapping, list)) or hasattr(cell, "__len__"):

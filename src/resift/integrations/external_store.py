@@ -160,7 +160,7 @@ def make_fusion_pipeline(
 class HitMetadata(TypedDict):
     """Metadata that every adapter adds to a framework's document.
 
-    The `relevance_score` of an unscored document is None. `why` explains its rank in words.
+    An unscored document has the `relevance_score` None. `why` explains its rank in words.
     """
 
     relevance_score: float | None

@@ -187,7 +187,7 @@ def _playground_operations(server: ServerState, search: SearchService) -> list[O
 
 
 def openapi_operations(others: Sequence[Operation]) -> list[Operation]:
-    """Return the operations that serve the OpenAPI document as JSON and as a page. It includes themselves."""
+    """Return the operations for the OpenAPI document, as JSON and as a page. It describes them as well."""
     cache: JsonObject = {}
 
     def description() -> JsonObject:
@@ -204,7 +204,7 @@ def openapi_operations(others: Sequence[Operation]) -> list[Operation]:
         return Response(text.encode(), headers=headers, media_type="text/html; charset=utf-8")
 
     openapi = [
-        Operation("GET", "/openapi.json", "This description", describe, answers=[JsonObject]),
-        Operation("GET", "/docs", "This description as a page", page, answers=[str], media_type="text/html"),
+        Operation("GET", "/openapi.json", "OpenAPI document", describe, answers=[JsonObject]),
+        Operation("GET", "/docs", "OpenAPI document as a page", page, answers=[str], media_type="text/html"),
     ]
     return openapi

@@ -156,7 +156,7 @@ class AccessMiddleware:
         key = key_from_header(headers.get("authorization", ""), allow_bare=tei_path)
         if not key:
             return RequestFailed("unauthorized", "A key is required. Send the header Authorization: Bearer KEY")
-        return None if self._keys.allow(key) else RequestFailed("unauthorized", "The key is not valid")
+        return None if self._keys.allow(key) else RequestFailed("unauthorized", "The key is invalid")
 
     def _check_site(self, method: str, path: str, headers: Mapping[str, str]) -> RequestFailed | None:
         host = headers.get("host", "")
@@ -180,7 +180,7 @@ class AccessMiddleware:
 
 
 def key_from_header(header: str, *, allow_bare: bool = False) -> str:
-    """Return the key of an Authorization header, or "" if there is none."""
+    """Return the key of an Authorization header, or ""."""
     scheme, _, token = header.strip().partition(" ")
     if scheme.lower() == "bearer":
         return token.strip()

@@ -17,7 +17,7 @@ from resift.types import JsonMapping, JsonObject
 
 _REASONS = {
     400: "The request is invalid.",
-    401: "The key is missing or not valid.",
+    401: "The key is missing or invalid.",
     404: "The named resource does not exist.",
     413: "The request is larger than the server accepts.",
     422: "A field is invalid.",

@@ -57,7 +57,7 @@ OwnError = defstruct("OwnError", [("error", Kind), ("message", str), ("id", str)
 
 @dataclass(frozen=True, slots=True)
 class ErrorForm:
-    """Error format of an API: the type of the body, a function that creates it, and different status codes."""
+    """Error format of an API: the type of the body, a function that creates it, and its own status codes."""
 
     type: type[Struct]
     make: Callable[[RequestFailed, int, str], Struct]

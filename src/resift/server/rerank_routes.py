@@ -167,7 +167,7 @@ def score_normalizer(ranking: Ranking) -> Callable[[float | None], float]:
 def _sigmoid(score: float | None) -> float:
     if score is None:
         return 0.0
-    # Each form prevents an overflow of exp().
+    # Each branch keeps exp() from overflowing.
     return 1 / (1 + math.exp(-score)) if score >= 0 else math.exp(score) / (1 + math.exp(score))
 
 

@@ -198,7 +198,7 @@ def search_operations(server: ServerState, search: SearchService) -> list[Operat
         return await request.cancel_on_disconnect(search.ask(request, body))
 
     search_summary = "Search the server's index or documents in the request"
-    ask_summary = "Answer a question with verbatim sources, or report that no document answers it"
+    ask_summary = "Answer a question with verbatim quotes and sources, or report that no document answers it"
     return [
         Operation("POST", "/v1/search", search_summary, run_search, [search_reader.type], [RankingAnswer]),
         Operation("POST", "/v1/ask", ask_summary, run_ask, [ask_reader.type], [AskAnswer]),
@@ -206,7 +206,7 @@ def search_operations(server: ServerState, search: SearchService) -> list[Operat
 
 
 class IndexSummary(Struct, kw_only=True):
-    """Description of an index. Fields that its store cannot provide are None."""
+    """Description of an index. Values that its store cannot provide are None or empty."""
 
     name: str
     passages: int | None = None

@@ -67,7 +67,7 @@ class ServerState:
         return self.phase
 
     def check_open(self) -> None:
-        """Reject requests before the models are loaded and after shutdown."""
+        """Reject requests before the models are loaded and once the server is closing."""
         if self.phase in ("starting", "failed"):
             raise RequestFailed("unavailable", self.failure or "The server is starting", retry_after_s=1)
         if self.phase == "closed":
