@@ -221,7 +221,7 @@ class RouteTable:
         operation = methods.get(request.method)
         if operation is None:
             allowed = ", ".join(sorted(methods))
-            error = RequestFailed("not_found", "No route has this path; /openapi.json lists the routes")
+            error = RequestFailed("not_found", "No route matches this path; /openapi.json lists the routes")
             if allowed:
                 error = RequestFailed("method", f"This method is not allowed; allowed: {allowed}")
             response = request.failure(error)

@@ -412,7 +412,7 @@ class SearchService:
         return [view for store in self._stores for view in views(store)]
 
     def _file_ids(self) -> list[tuple[int, int]]:
-        """Return the device and inode of each index file. For a missing file, return those of the open file."""
+        """Return the device and inode of each index file, or those of the open files if a file is missing."""
         try:
             return [(status.st_dev, status.st_ino) for status in map(os.stat, self._server.options.stores)]
         except OSError:

@@ -36,7 +36,7 @@ class OpenTelemetrySink:
         metrics = require("opentelemetry.metrics", extra="telemetry")
         meter = metrics.get_meter("resift", meter_provider=meter_provider)
         self._events = meter.create_counter("resift.events", unit="{event}", description="Events by name")
-        self._duration = meter.create_histogram("resift.duration", unit="ms", description="Time of the work")
+        self._duration = meter.create_histogram("resift.duration", unit="ms", description="Duration of the work")
 
     def __call__(self, event: Event) -> None:
         """Record the event."""
@@ -93,14 +93,14 @@ _metrics: weakref.WeakKeyDictionary[CollectorRegistry, SimpleNamespace] = weakre
 
 def _create_metrics(client: ModuleType, registry: CollectorRegistry) -> SimpleNamespace:
     counter = functools.partial(client.Counter, registry=registry)
-    duration, states = "Time of the work behind an event.", "Last state: 0 closed, 1 half-open, 2 open."
+    duration, states = "Duration of the work that an event reports.", "Last state: 0 closed, 1 half-open, 2 open."
     return SimpleNamespace(
         events=counter("resift_events", "Events by name.", ["event", "provider", "reason"]),
         duration=client.Histogram(
             "resift_duration_seconds", duration, ["event", "provider"], buckets=BUCKETS_S, registry=registry
         ),
         breaker=client.Gauge("resift_circuit_breaker_state", states, ["breaker"], registry=registry),
-        cache=counter("resift_score_cache_lookups", "Scores looked up.", ["provider", "result"]),
+        cache=counter("resift_score_cache_lookups", "Score cache lookups.", ["provider", "result"]),
         degraded=counter("resift_degraded", "Degraded rankings.", ["provider"]),
     )
 
