@@ -112,7 +112,7 @@ def test_a_third_party_plugin_loads_without_importing_others(site):
 def test_a_broken_plugin_is_named_and_others_still_load(site):
     """The message names plugin, package and cause."""
     install(site, "broken", group="resift.rerankers", entries={"broken": "broken:X"}, source="1 / 0")
-    with pytest.raises(PluginLoadError, match="'broken' of broken does not load: ZeroDivisionError"):
+    with pytest.raises(PluginLoadError, match="'broken' of broken cannot be loaded: ZeroDivisionError"):
         load_reranker("broken")
     assert isinstance(load_reranker("rrf"), RRFReranker)
 

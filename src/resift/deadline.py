@@ -10,19 +10,22 @@ from dataclasses import dataclass
 from resift.validation import check_seconds
 
 Clock = Callable[[], float]
-"""A monotonic clock in seconds. Wall clocks jump; never pass one."""
+"""A monotonic clock in seconds. Do not pass a wall clock: it can jump."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """A point on a monotonic clock. Stages share one, so time spent in one stage is not available to the next."""
+    """A point in time on a monotonic clock.
+
+    All stages share one deadline, so time spent in one stage is no longer available to the next.
+    """
 
     at_s: float = math.inf
     clock: Clock = time.monotonic
 
     @classmethod
     def after(cls, seconds: float | None, *, clock: Clock = time.monotonic) -> Deadline:
-        """Return the deadline that many seconds from now; None means never."""
+        """Return a deadline this many seconds from now; None means no deadline."""
         if seconds is None:
             return cls(math.inf, clock)
         limit = check_seconds(seconds)
@@ -34,25 +37,25 @@ class Deadline:
         return cls()
 
     def remaining_s(self) -> float:
-        """Seconds left: 0.0 once it has passed, infinity when there is none."""
+        """Return the seconds left: 0.0 after the deadline, infinity if there is no deadline."""
         return max(0.0, self.at_s - self.clock())
 
     @property
     def expired(self) -> bool:
-        """Whether it has passed."""
+        """Whether the deadline has passed."""
         return self.clock() >= self.at_s
 
     @property
     def timeout_s(self) -> float | None:
-        """Seconds left in the form that asyncio.timeout takes: None when there is no deadline."""
+        """Seconds left, as an argument for `asyncio.timeout`; None if there is no deadline."""
         return None if self.at_s == math.inf else max(0.0, self.at_s - self.clock())
 
     def sooner(self, seconds: float | None) -> Deadline:
-        """Return the earlier of this one and that many seconds from now."""
+        """Return the earlier of this deadline and one this many seconds from now."""
         if seconds is None:
             return self
         return Deadline(min(self.at_s, self.clock() + seconds), self.clock)
 
     def reserve(self, seconds: float) -> Deadline:
-        """Return a deadline that much earlier, to leave time for what comes after."""
+        """Return a deadline this many seconds earlier, to leave time for later work."""
         return Deadline(self.at_s - seconds, self.clock)

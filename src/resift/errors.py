@@ -1,17 +1,17 @@
-"""Every exception Resift raises, and nothing else.
+"""All exceptions that Resift raises.
 
     ResiftError
     ├── InputError (ValueError)              an invalid argument or invalid data
     │   ├── InvalidHitError                  a candidate without an id, or with an invalid score
-    │   ├── DuplicateIdError                 two candidates of one list have the same id
-    │   └── DataFormatError                  a file that cannot be read: names file and line
-    ├── FileWriteError (OSError)             a file that cannot be written: names it
-    ├── ConfigError (ValueError)             a pipeline file with a mistake: names file and line
-    ├── PluginLoadError                      a plugin that exists but does not load
+    │   ├── DuplicateIdError                 two candidates in a list have the same id
+    │   └── DataFormatError                  a file that cannot be read; the message names file and line
+    ├── FileWriteError (OSError)             a file that cannot be written; the message names it
+    ├── ConfigError (ValueError)             a mistake in a pipeline file; the message names file and line
+    ├── PluginLoadError                      a plugin that exists but cannot be loaded
     │   ├── RerankerNotFound (KeyError)
     │   ├── StoreNotFound (KeyError)
-    │   ├── ProfileNotFound (KeyError)       no gate profile of that name; also an InputError
-    │   ├── PluginClashError                 two packages offer the same name
+    │   ├── ProfileNotFound (KeyError)       no gate profile with that name; also an InputError
+    │   ├── PluginClashError                 two packages register the same name
     │   └── MissingExtraError (ImportError)  an optional package is not installed
     ├── ModelError
     │   ├── UnsupportedLanguageError (ValueError) a language that the model was not trained on
@@ -19,23 +19,23 @@
     │   ├── ModelFileError                   a file that is missing, changed or unsafe
     │   ├── ModelLoadError                   verified files that the runtime cannot load
     │   └── ModelProbeError                  a model whose scores look wrong, so it is not pinned
-    ├── StoreError                           a store that failed; `transient` says whether to try again
-    │   └── UnsafeCypherError (ValueError)   a statement the guard refuses
-    ├── RetrievalError                       every store failed: carries the failures
-    ├── CapabilityError (PermissionError)    a missing capability, before any I/O
+    ├── StoreError                           a store failed; `transient` tells whether to try again
+    │   └── UnsafeCypherError (ValueError)   a statement that the guard rejects
+    ├── RetrievalError                       every store failed; `failures` has the reasons
+    ├── CapabilityError (PermissionError)    a missing capability; raised before any I/O
     ├── DeadlineExceeded (TimeoutError)
     ├── CostLimitExceeded                    not called, because it would cost more than a limit
     └── ProviderError                        a hosted reranker or chat endpoint failed
         ├── ProviderTimeout
-        ├── ProviderUnreachable              refused, reset, DNS, TLS
+        ├── ProviderUnreachable              connection refused or reset, DNS, TLS
         ├── ProviderRateLimited              429, or 503 with Retry-After
         ├── ProviderAuthError                401 or 403
-        ├── ProviderRejected                 400, 404, 413, 422: our request is wrong
+        ├── ProviderRejected                 400, 404, 413, 422: the request is invalid
         ├── ProviderServerError              5xx, 408
-        ├── ProviderBadAnswer                200 with an invalid answer
+        ├── ProviderBadAnswer                200 with an invalid response body
         └── CircuitOpenError                 not called, because the breaker is open
 
-Breakers and tiers read `transient`: True means that the same call may work later.
+Breakers and tiers use `transient`: True means that the same call may succeed later.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from resift._internal.lazy_exports import renamed_names
 
 
 class ResiftError(Exception):
-    """Root of every error that Resift raises on purpose."""
+    """Base class of all errors that Resift raises on purpose."""
 
     transient: bool = False
 
@@ -59,7 +59,7 @@ class ResiftError(Exception):
 
 
 class InputError(ResiftError, ValueError):
-    """An argument or a piece of data that cannot be used; the message says what is allowed."""
+    """An argument or data that cannot be used; the message says what is allowed."""
 
 
 class InvalidHitError(InputError):
@@ -67,11 +67,11 @@ class InvalidHitError(InputError):
 
 
 class DuplicateIdError(InputError):
-    """Two candidates of one list share an id."""
+    """Two candidates in a list have the same id."""
 
 
 class _Located:
-    """Adds the file and the line in front of the message."""
+    """Mixin that puts the file and the line in front of the message."""
 
     def __init__(self, message: str, *, file: str | None = None, line: int | None = None) -> None:
         place = ":".join(str(part) for part in (file, line) if part is not None)
@@ -81,7 +81,7 @@ class _Located:
 
 
 class DataFormatError(_Located, InputError):
-    """A data file with a mistake in it."""
+    """A data file that contains a mistake."""
 
 
 class FileWriteError(ResiftError, OSError):
@@ -97,23 +97,23 @@ class PluginLoadError(ResiftError):
 
 
 class RerankerNotFound(PluginLoadError, KeyError):
-    """No plugin of that name in the group `resift.rerankers`."""
+    """No plugin with that name in the group `resift.rerankers`."""
 
 
 class StoreNotFound(PluginLoadError, KeyError):
-    """No plugin of that name in the group `resift.stores`."""
+    """No plugin with that name in the group `resift.stores`."""
 
 
 class ProfileNotFound(PluginLoadError, InputError, KeyError):
-    """No plugin of that name in the group `resift.gate_profiles`."""
+    """No plugin with that name in the group `resift.gate_profiles`."""
 
 
 class PluginClashError(PluginLoadError):
-    """Two installed packages offer the same plugin name."""
+    """Two installed packages register the same plugin name."""
 
 
 class MissingExtraError(PluginLoadError, ImportError):
-    """An optional dependency is missing; the message is the line that installs it."""
+    """An optional dependency is missing; the message contains the command that installs it."""
 
     HINT = "is not installed. Run: "
 
@@ -133,19 +133,22 @@ class ModelNotAllowedError(ModelError, ValueError):
 
 
 class ModelFileError(ModelError):
-    """A model file is missing, was changed, or is of a kind that is never loaded."""
+    """A model file is missing, was changed, or has a type that is never loaded."""
 
 
 class UnsupportedLanguageError(ModelError, InputError):
-    """A query or texts in a language that the model was not trained on."""
+    """The query or the texts are in a language that the model was not trained on."""
 
 
 class ModelLoadError(ModelError):
-    """The runtime refused verified files."""
+    """The runtime could not load files that passed verification."""
 
 
 class ModelProbeError(ModelError):
-    """The scores of a model look wrong: unrelated texts above the answer, constant or infinite scores."""
+    """The scores of a model look wrong.
+
+    Unrelated texts score above the answer, or the scores are constant or infinite.
+    """
 
 
 class StoreError(ResiftError):
@@ -158,12 +161,12 @@ class StoreError(ResiftError):
 
 
 class UnsafeCypherError(StoreError, ValueError):
-    """A Cypher statement that is not provably read-only; line and column count from 1."""
+    """A Cypher statement that cannot be proved to be read-only; `line` and `column` start at 1."""
 
     def __init__(self, reason: str, *, line: int = 1, column: int = 1, store: str = "") -> None:
         super().__init__(
             f"Refused Cypher at line {line}, column {column}: {reason}. "
-            "Allowed is one statement that only reads, with values passed as parameters.",
+            "Only one read-only statement is allowed, with values passed as parameters.",
             store=store,
         )
         self.reason = reason
@@ -172,7 +175,7 @@ class UnsafeCypherError(StoreError, ValueError):
 
 
 class RetrievalError(ResiftError):
-    """No store answered."""
+    """All stores failed."""
 
     transient = True
 
@@ -183,7 +186,7 @@ class RetrievalError(ResiftError):
 
 
 class CapabilityError(ResiftError, PermissionError):
-    """A capability that the work needs was not granted."""
+    """A required capability was not granted."""
 
     def __init__(self, missing: Iterable[str]) -> None:
         self.missing = tuple(missing)
@@ -192,7 +195,7 @@ class CapabilityError(ResiftError, PermissionError):
 
 
 class DeadlineExceeded(ResiftError, TimeoutError):
-    """The deadline passed before there was a result."""
+    """The deadline passed before a result was available."""
 
     transient = True
 
@@ -204,7 +207,7 @@ class CostLimitExceeded(ResiftError):
 
 
 class ProviderError(ResiftError):
-    """A hosted service failed. Never carries the key, the query or a document."""
+    """A hosted service failed. The error never contains the API key, the query or a document."""
 
     def __init__(
         self, message: str, *, status: int | None = None, retry_after_s: float | None = None, provider: str = ""
@@ -228,13 +231,13 @@ class ProviderUnreachable(ProviderError, ConnectionError):
 
 
 class ProviderRateLimited(ProviderError):
-    """The provider asks for a pause."""
+    """The provider limited the rate of requests."""
 
     transient = True
 
 
 class ProviderAuthError(ProviderError, PermissionError):
-    """The key was refused."""
+    """The API key was rejected."""
 
 
 class ProviderRejected(ProviderError):
@@ -248,7 +251,7 @@ class ProviderServerError(ProviderError):
 
 
 class ProviderBadAnswer(ProviderError):
-    """The provider sent an invalid answer."""
+    """The provider sent an invalid response."""
 
     transient = True
 
@@ -260,17 +263,17 @@ class CircuitOpenError(ProviderError):
 
 
 def require(module: str, *, extra: str = "", package: str = "") -> ModuleType:
-    """Import an optional dependency, or say how to install it: by an extra of Resift, or as a package."""
+    """Import an optional dependency; if it is missing, the error says which extra or package to install."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as exc:
         if not f"{module}.".startswith(f"{exc.name}."):
-            raise  # installed but broken inside: show the real cause
+            raise  # the module is installed but one of its own imports fails: show the real cause
         raise MissingExtraError(module, extra, package=package) from exc
 
 
 def install_command(extra: str) -> str:
-    """Return the line that installs an extra where Resift came from: the package index, or a checkout."""
+    """Return the command that installs an extra from the origin of Resift: the package index or a checkout."""
     import json
     from importlib import metadata
     from pathlib import Path
@@ -288,22 +291,22 @@ def install_command(extra: str) -> str:
 
 
 def shell_path(path: object) -> str:
-    """Return a path as it must be written in a shell command, with quotes where it needs them."""
+    """Return a path for a shell command, quoted if necessary."""
     import shlex
 
     return shlex.quote(str(path))
 
 
 def redact(exc: BaseException) -> str:
-    """Return the message of our own exceptions, and only the type of others.
+    """Return the message of a Resift exception, and only the type of any other exception.
 
-    The message of another exception may quote the query or a document.
+    Messages of other exceptions may quote the query or a document.
     """
     return str(exc) if isinstance(exc, ResiftError) else type(exc).__name__
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return "Did you mean 'x'? Known: …" for a word that is not among the known ones."""
+    """Return "Did you mean 'x'? Known: …" for a word that is not in `known`."""
     names = sorted(known)
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
     hint = f"Did you mean {close[0]!r}? " if close else ""

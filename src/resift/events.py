@@ -1,6 +1,6 @@
-"""Events as frozen values, and the sinks that receive them.
+"""Events, which are frozen dataclasses, and the sinks that receive them.
 
-An event never carries query text, document text or a key. Packages define their own:
+An event never contains query text, document text or an API key. Packages define their own events:
 
     class Sifted(Event, name="sifted"):
         candidates: int
@@ -26,7 +26,7 @@ log = logging.getLogger("resift")
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 @dataclass(frozen=True)
 class Event:
-    """Base of all events: a subclass with a name is a frozen dataclass of its fields."""
+    """Base class of all events. A subclass with a name becomes a frozen dataclass."""
 
     name: ClassVar[str] = "event"
 
@@ -42,7 +42,7 @@ class Event:
 
 
 Sink = Callable[[Event], None]
-"""Anything that takes an event: a function, a list's append, a `LogSink`."""
+"""A callable that takes an event: a function, the `append` of a list, a `LogSink`."""
 
 
 _ambient: ContextVar[Sink | None] = ContextVar("resift_sink", default=None)
@@ -50,7 +50,7 @@ _ambient: ContextVar[Sink | None] = ContextVar("resift_sink", default=None)
 
 @contextmanager
 def ambient_sink(sink: Sink | None) -> Iterator[None]:
-    """Let a sink see every event of what is awaited inside, also of parts that were made without one."""
+    """Send every event of the code in the block to a sink, even from parts that were built without one."""
     if sink is None:
         yield
         return
@@ -62,21 +62,21 @@ def ambient_sink(sink: Sink | None) -> Iterator[None]:
 
 
 def is_observed(sink: Sink | None) -> bool:
-    """Whether `emit` with this sink reaches any sink; if not, the event need not be made."""
+    """Whether `emit` with this sink reaches any sink; if not, there is no need to create the event."""
     return sink is not None or _ambient.get() is not None
 
 
 def emit(sink: Sink | None, event: Event) -> None:
-    """Hand an event to a sink, and to the ambient one if that is another.
+    """Send an event to a sink, and to the ambient sink if that is a different one.
 
-    A sink that fails is logged and never stops the work.
+    An exception of a sink is logged and not raised.
     """
-    around = _ambient.get()
-    for each in (sink, None if around is sink else around):
-        if each is None:
+    ambient = _ambient.get()
+    for target in (sink, None if ambient is sink else ambient):
+        if target is None:
             continue
         try:
-            each(event)
+            target(event)
         except Exception:
             log.exception("event sink failed on %s", event.name)
 
@@ -96,13 +96,13 @@ class LogSink:
 
 @dataclass(frozen=True, slots=True)
 class JsonlSink:
-    """Append each event to a file as one line of JSON with its time in UTC; `resift report` reads it."""
+    """Append each event to a file as one line of JSON with its time in UTC; `resift report` reads the file."""
 
     path: str | os.PathLike[str]
     _lock: threading.Lock = dataclasses.field(default_factory=threading.Lock, repr=False, compare=False)
 
     def __call__(self, event: Event) -> None:
-        """Write the event. Each line is one write, so several processes can share the file."""
+        """Write the event. Each line is a single write, so several processes can share the file."""
         stamp = datetime.now(UTC).isoformat(timespec="milliseconds")
         line = json.dumps({"time": stamp, "event": event.name, **event.fields()}, default=str)
         with self._lock, open(self.path, "ab", buffering=0) as file:
@@ -120,12 +120,12 @@ class ListSink:
         self.events.append(event)
 
     def named(self, name: str) -> list[Event]:
-        """Return the events of one name, in order."""
+        """Return the events with this name, in order."""
         return [event for event in self.events if event.name == name]
 
 
 class Fused(Event, name="fused"):
-    """Ranked lists became one."""
+    """Several ranked lists were fused into one."""
 
     method: str
     lists: int
@@ -136,7 +136,7 @@ class Fused(Event, name="fused"):
 
 @dataclass(frozen=True, kw_only=True)
 class Scored(Event):
-    """Base of events about one scorer and one pool."""
+    """Base class of events about one scorer and one pool."""
 
     provider: str
     candidates: int
@@ -144,7 +144,7 @@ class Scored(Event):
 
 
 class Reranked(Scored, name="reranked"):
-    """One scorer scored one pool."""
+    """A scorer scored a pool."""
 
     unscored: int
     kept: int

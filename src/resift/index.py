@@ -1,7 +1,7 @@
 """`resift.Index`: hybrid search, reranking and explanations over one file.
 
-It combines a SQLite store, the file readers and the default pipeline. Each method has an async version with
-an `a` before its name; the plain method waits for it, even inside a running event loop.
+It combines a SQLite store, the file readers and the default pipeline. Each method has an async version whose
+name starts with `a`. The plain method waits for the async one, even inside a running event loop.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class IndexStats:
 class Index:
     """Documents in one file, with hybrid search, reranking and explanations.
 
-    The first `add` or `add_files` creates a missing file; reading one raises StoreError. A new file stores
-    the name of its embedder: `embedder`, or the default one if the extra `local` is installed. Without an
-    embedder there is keyword search only. `reranker` names another cross-encoder, built in or pinned by
-    `resift models add`. `pipeline` is a YAML file or a `Pipeline` to use instead of the
-    default one. Close the index, or use a `with` block.
+    If the file does not exist, the first `add` or `add_files` creates it, and reading raises StoreError. A
+    new file stores the name of its embedder: `embedder`, or the default one if the extra `local` is
+    installed. Without an embedder, only keyword search is available. `reranker` names another cross-encoder,
+    built in or pinned by `resift models add`. `pipeline` is a YAML file or a `Pipeline` that replaces the
+    default one. Close the index when you are done, or use a `with` block.
     """
 
     def __init__(
@@ -82,13 +82,13 @@ class Index:
         elif embedder is not None and not text_only:
             from resift.models.registry import check_kind
 
-            check_kind(embedder, "bi-encoder")  # a wrong name is reported now, not at the first add
+            check_kind(embedder, "bi-encoder")  # report an unknown name now, not at the first add
         if reranker is not None:
             from resift.models.registry import check_kind
 
             if pipeline is not None or not rerank:
                 other = "pipeline" if pipeline is not None else "rerank=False"
-                raise InputError(f"reranker={reranker!r} contradicts {other}. Pass one of them.")
+                raise InputError(f"reranker={reranker!r} conflicts with {other}. Pass only one of them.")
             check_kind(reranker, "cross-encoder")
         self._rerank = rerank
         self._reranker = reranker
@@ -97,7 +97,7 @@ class Index:
 
     @property
     def store(self) -> SQLiteStore:
-        """The store behind the index; raises StoreError while the file does not exist."""
+        """The store behind the index; raises StoreError if the file does not exist yet."""
         return self._store or self._open_store(create=False)
 
     def _open_store(self, *, create: bool) -> SQLiteStore:
@@ -113,9 +113,9 @@ class Index:
             return self._store
 
     def _open(self) -> SQLiteStore:
-        models = all(find_spec(name) for name in ("numpy", "tokenizers"))
-        words_only = self._text_only or (self._embedder is None and not self.path.exists() and not models)
-        return open_index(self.path, embedder=self._embedder, text_only=words_only, read_only=self._read_only)
+        can_embed = all(find_spec(name) for name in ("numpy", "tokenizers"))
+        text_only = self._text_only or (self._embedder is None and not self.path.exists() and not can_embed)
+        return open_index(self.path, embedder=self._embedder, text_only=text_only, read_only=self._read_only)
 
     @check_arguments
     async def aadd(
@@ -129,14 +129,14 @@ class Index:
     ) -> list[str]:
         """Store strings, dicts, Hits, or the rows of a DataFrame, and return their ids.
 
-        A document with the id of a stored one replaces it. A document without an id gets one from its text,
-        so adding the same text twice keeps one document. The text of a dict is its title and every other text
-        field, joined. `fields` names the fields to read instead, each with its name in front; with weights
-        (`{"title": 3, "body": 1}`) the heaviest comes first. `text_keys` joins fields without names. Returns
-        after the documents reached the disk.
+        A document replaces a stored one with the same id. The id of a document without one is derived from
+        its text, so adding the same text twice keeps one document. The text of a dict is its title and all
+        other text fields, joined. `fields` names the fields to read instead, and each is labeled with its
+        name; with weights (`{"title": 3, "body": 1}`) the heaviest comes first. `text_keys` joins fields
+        without labels. Returns after the documents are on disk.
         """
         hits = _read_documents(documents, ids, metadata, check_fields(fields, text_keys))
-        # Of repeated texts without an id the last one stays, as if it were added later.
+        # If a text without an id is repeated, the last document is kept, as if it had been added later.
         last = {hit.id: hit for hit in hits if hit.id == _hash_text(hit.text)}
         await self._open_store(create=True).add([hit for hit in hits if last.get(hit.id, hit) is hit])
         return [hit.id for hit in hits]
@@ -149,14 +149,14 @@ class Index:
     ) -> IndexReport:
         """Update the index from files and folders; unchanged files are not read again.
 
-        The report names the files that cannot be read. `prune` removes files that no longer exist, `progress`
-        draws a bar on stderr, and `text_keys` names the text fields of records.
+        The report names the files that could not be read. `prune` removes the documents of files that no
+        longer exist, `progress` draws a bar on stderr, and `text_keys` names the text fields of records.
         """
         from resift.ingest.indexing import index_paths
         from resift.ingest.walking import check_paths
 
-        listed = [paths] if isinstance(paths, (str, os.PathLike)) else check_list(paths, "paths", "paths")
-        files = [Path(check_path(path, "A path")) for path in listed]
+        path_list = [paths] if isinstance(paths, (str, os.PathLike)) else check_list(paths, "paths", "paths")
+        files = [Path(check_path(path, "A path")) for path in path_list]
         check_paths(files)
         return await index_paths(
             self._open_store(create=True),
@@ -170,14 +170,14 @@ class Index:
 
     @check_arguments
     async def adelete(self, ids: Iterable[str] | str) -> int:
-        """Remove documents and return how many were removed."""
+        """Delete documents and return how many were deleted."""
         return await self.store.delete([ids] if isinstance(ids, str) else ids)
 
     delete = sync_method(adelete)
 
     @check_arguments
     async def aget(self, ids: Iterable[str] | str) -> list[Hit]:
-        """Return the documents with these ids, in this order, without missing ones."""
+        """Return the documents with these ids, in this order; missing ids are skipped."""
         return await self.store.get([ids] if isinstance(ids, str) else ids)
 
     get = sync_method(aget)
@@ -196,19 +196,19 @@ class Index:
     ) -> Ranking:
         """Return the best k documents for a query: hybrid search, then reranking and blending.
 
-        `where` keeps only documents with this metadata. At `deadline_s` it returns what it has, as a
-        `degraded` ranking with the reason; it raises only for invalid arguments or an unreadable file.
+        `where` keeps only documents with this metadata. At `deadline_s` the search returns the hits it has,
+        as a `degraded` ranking with the reason. It raises only for invalid arguments or an unreadable file.
 
-        By default, scores only order the hits. `scores="probability"` replaces them by the probability of
-        relevance, from the calibration that ships with the model or from `calibration`, a file of
-        `resift calibrate`; the order stays the same. Hits below `min_score` are dropped (they are in `cut`).
+        By default, scores only order the hits. `scores="probability"` replaces them with the probability of
+        relevance, from the calibration that ships with the model or from `calibration`, a file written by
+        `resift calibrate`; the order stays the same. Hits below `min_score` are moved to `cut`.
         """
-        check_query(query)  # before the file, which may not exist yet
-        chosen = self._pipeline_for(self._pipeline if pipeline is None else pipeline)
+        check_query(query)  # before the file is opened, which may not exist yet
+        active = self._pipeline_for(self._pipeline if pipeline is None else pipeline)
         if scores == "raw" and calibration is None and min_score is None:
-            return await chosen.search(query, k=k, where=where, deadline_s=deadline_s)
+            return await active.search(query, k=k, where=where, deadline_s=deadline_s)
         return await search_with_scores(
-            chosen,
+            active,
             query,
             k=k,
             where=where,
@@ -231,10 +231,11 @@ class Index:
         writer: Writer | None = None,
         explain: bool = False,
     ) -> JsonObject:
-        """Answer a question: `answer`, `sources`, `found`, `confidence`, `degraded`, `reason` and more.
+        """Answer a question from the documents in the index.
 
-        Without a writer (`resift.agent.ChatWriter`) the answer quotes sentences of the sources.
-        If nothing in the index answers the question, `found` is False and there are no sources.
+        The result has the keys `answer`, `sources`, `found`, `confidence`, `degraded`, `reason` and more.
+        Without a writer (`resift.agent.ChatWriter`), the answer quotes sentences from the sources.
+        If no document answers the question, `found` is False and `sources` is empty.
         """
         from resift.agent.multi_doc import MultiDocSynthesizer, answer_from_ranking, clean_question, not_found
         from resift.agent.writers import ExtractiveWriter
@@ -244,11 +245,11 @@ class Index:
         if not text:
             return not_found(Ranking(), ["the question is empty"], explain=explain)
         ranking = await self.asearch(text, k=k, where=where, deadline_s=deadline.timeout_s)
-        quoting = ExtractiveWriter(scorer=self.pipeline.scorer, embedder=self.store.embedder)
+        extractive = ExtractiveWriter(scorer=self.pipeline.scorer, embedder=self.store.embedder)
         return await answer_from_ranking(
             text,
             ranking,
-            MultiDocSynthesizer(quoting, writer=writer, max_documents=k),
+            MultiDocSynthesizer(extractive, writer=writer, max_documents=k),
             embedder=self.store.metadata().embedder,
             deadline=deadline,
             notes=notes,
@@ -277,21 +278,21 @@ class Index:
         return self._pipelines[key]
 
     async def astats(self) -> IndexStats:
-        """Return how many documents and files the index holds, its size, and its embedder."""
-        facts = self.store.metadata()
+        """Return the number of documents and files in the index, its size, and its embedder."""
+        metadata = self.store.metadata()
         return IndexStats(
             path=str(self.path),
             documents=await self.store.count(),
             files=len(await self.store.sources()),
             bytes=_size(self.path),
-            embedder=facts.embedder,
-            dimension=facts.dimension,
+            embedder=metadata.embedder,
+            dimension=metadata.dimension,
         )
 
     stats = sync_method(astats)
 
     async def aclose(self) -> None:
-        """Finish running work and close the file."""
+        """Wait for running work and close the file."""
         for pipeline in self._pipelines.values():
             await pipeline.close()
         if self._store is not None:
@@ -312,7 +313,7 @@ class Index:
         await self.aclose()
 
     def __len__(self) -> int:
-        # 0 and not an error while there is no file: `if index:` calls this.
+        # `if index:` calls this, so a missing file counts as 0 documents instead of raising an error.
         if self._store is None and not self.path.exists():
             return 0
         return run_sync(self.store.count())
@@ -333,7 +334,7 @@ def _read_documents(
     rows: list[object] = [documents] if single else list_documents(documents, "documents")
     for name, values in (("ids", ids), ("metadata", metadata)):
         if values is not None and (isinstance(values, str) or len(values) != len(rows)):
-            raise InputError(f"{name} must be one per document: {len(rows)} documents were given.")
+            raise InputError(f"{name} needs one entry per document: {len(rows)} documents were given.")
     hits = []
     for i, row in enumerate(rows):
         [hit] = read_hits([row], name="documents", text_keys=text_keys)
@@ -343,7 +344,7 @@ def _read_documents(
                 if isinstance(row, Mapping)
                 else "it is empty."
             )
-            raise InputError(f"Document {i} has no text, so no search could find it: {why}")
+            raise InputError(f"Document {i} has no text, so it cannot be searched: {why}")
         id = ids[i] if ids is not None else hit.id if has_id(row) else _hash_text(hit.text)
         extra = metadata[i] if metadata is not None else {}
         hits.append(Hit(id, hit.text, source=hit.source, metadata={**hit.metadata, **extra}))
@@ -351,12 +352,12 @@ def _read_documents(
 
 
 def _hash_text(text: str) -> str:
-    """Return the id of a document without one: the same text is the same document."""
+    """Return an id derived from the text; equal texts get the same id."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _draw_progress(done: int, total: int) -> None:
-    """Draw a progress bar on stderr, in a terminal or in a notebook."""
+    """Draw a progress bar on stderr if it is a terminal or a notebook."""
     if sys.stderr.isatty() or "ipykernel" in sys.modules:
         share = done / total if total else 1.0
         end = "\n" if done >= total else ""
@@ -365,6 +366,6 @@ def _draw_progress(done: int, total: int) -> None:
 
 
 def _size(path: Path) -> int:
-    """Return the bytes of an index, including its write-ahead log."""
+    """Return the size of an index in bytes, including its write-ahead log."""
     files = (path, path.with_name(f"{path.name}-wal"))
     return sum(file.stat().st_size for file in files if file.exists())

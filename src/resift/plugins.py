@@ -1,7 +1,7 @@
-"""Plugins by name, from entry points. Built-in ones are registered the same way as those of other packages.
+"""Find and load plugins by name, through entry points. Built-in plugins are registered in the same way.
 
-One group per role: `resift.rerankers` (scorers), `resift.fusion` (methods that fuse several lists),
-`resift.stores`, `resift.gate_profiles`, `resift.stages`. A plugin declares its options as `Options`
+There is one group per role: `resift.rerankers` (scorers), `resift.fusion` (methods that fuse several lists),
+`resift.stores`, `resift.gate_profiles` and `resift.stages`. A plugin declares its options as `Options`
 (`resift.validation`).
 """
 
@@ -41,7 +41,7 @@ _ROLES: Mapping[str, tuple[str, type[PluginLoadError]]] = {
     GATE_PROFILES: ("gate profile", ProfileNotFound),
     STAGES: ("stage", PluginLoadError),
 }
-# A reranker looked up by name may be a fusion method and vice versa: both have the Reranker protocol.
+# The name of a reranker may belong to a fusion method and vice versa: both implement the Reranker protocol.
 _SEARCHED_GROUPS = {RERANKERS: (RERANKERS, FUSION), FUSION: (FUSION, RERANKERS)}
 
 OTHER_NAMES = {
@@ -54,7 +54,7 @@ OTHER_NAMES = {
     "rank-fusion": "rrf",
     "reciprocal-rank-fusion": "rrf",
 }
-"""Common names of plugins that are registered under another name; used for suggestions."""
+"""Common names of plugins -> the registered names; used for suggestions."""
 
 
 def available_rerankers() -> list[str]:
@@ -83,26 +83,26 @@ def available_gate_profiles() -> list[str]:
 
 
 def available_stages() -> list[str]:
-    """Return the names of all installed stages. Built-in stages have sections of their own instead."""
+    """Return the names of all installed stages. Built-in stages are not listed: they have their own sections."""
     return sorted(_names(STAGES))
 
 
 def load_reranker(name: str, /, **options: object) -> Any:
-    """Import the reranker of that name and build it with these options.
+    """Import the reranker with this name and build it with these options.
 
     Raises RerankerNotFound, PluginClashError, MissingExtraError or PluginLoadError, and ConfigError if its
     API key is missing or it is switched off.
     """
     factory = load_plugin(RERANKERS, name)
-    # In a pipeline file a hosted reranker without a key is left out; by name, its `required` raises instead.
+    # A pipeline file omits a hosted reranker without a key. A caller who names it gets an error from `required`.
     reranker = build_plugin(getattr(factory, "required", factory), name, options)
     if reranker is None:
-        raise ConfigError(f"The reranker {name!r} is not available: it has no API key, or is switched off.")
+        raise ConfigError(f"The reranker {name!r} is not available: it has no API key or is switched off.")
     return reranker
 
 
 def load_store(name: str, /, **options: object) -> Any:
-    """Import the store of that name and build it with these options.
+    """Import the store with this name and build it with these options.
 
     Raises StoreNotFound, PluginClashError, MissingExtraError or PluginLoadError.
     """
@@ -110,7 +110,7 @@ def load_store(name: str, /, **options: object) -> Any:
 
 
 def load_plugin(group: str, name: str) -> Any:
-    """Import the class, factory or value of that name, and nothing else."""
+    """Import and return the class, factory or value with this name; no other plugin is imported."""
     role, not_found = _ROLES[group]
     groups = _SEARCHED_GROUPS.get(group, (group,))
     known = {plugin for each in groups for plugin in _names(each)}
@@ -118,23 +118,23 @@ def load_plugin(group: str, name: str) -> Any:
     if not isinstance(name, str) or not name.strip():
         raise not_found(f"Unknown {role} {name!r}. Known: {', '.join(sorted(known))}.")
     if not entries:
-        # Common names first: no spelling correction leads from 'colbert' to 'late-interaction'.
+        # Try common names first: spelling correction cannot turn 'colbert' into 'late-interaction'.
         alternative = OTHER_NAMES.get(name.lower().replace("_", "-"))
         if not known and group != STAGES:
-            hint = "None is registered: the installation is older than the code. Run: pip install -e ."
+            hint = "No plugin is registered: the installation is older than the code. Run: pip install -e ."
         elif alternative in known:
             hint = f"Did you mean {alternative!r}? Known: {', '.join(sorted(known))}."
         else:
             hint = did_you_mean(name, known)
         raise not_found(f"Unknown {role} {name!r}. {hint}")
     if len({entry.value for entry in entries}) > 1:
-        offers = " and ".join(sorted(f"{_package(entry)} ({entry.value})" for entry in entries))
-        raise PluginClashError(f"The plugin name {name!r} is offered by {offers}. Uninstall one of them.")
+        packages = " and ".join(sorted(f"{_package(entry)} ({entry.value})" for entry in entries))
+        raise PluginClashError(f"The plugin name {name!r} is registered by {packages}. Uninstall one of them.")
     return _import(entries[0])
 
 
 def build_plugin(factory: Callable[..., T], name: str, options: Mapping[str, object]) -> T:
-    """Call a plugin's factory; options that it does not accept raise InputError."""
+    """Call a plugin's factory with these options; raises InputError for an option that it does not accept."""
     try:
         return factory(**options)
     except TypeError as exc:
@@ -144,7 +144,7 @@ def build_plugin(factory: Callable[..., T], name: str, options: Mapping[str, obj
 
 
 def plugin_package(group: str, name: str) -> str:
-    """Return the package that offers a plugin; empty if no package does."""
+    """Return the name of the package that registers a plugin; empty if there is none."""
     return next((_package(entry) for entry in _entries(group) if entry.name == name), "")
 
 
@@ -153,17 +153,17 @@ def _names(group: str) -> set[str]:
 
 
 def _entries(group: str) -> tuple[EntryPoint, ...]:
-    return _registered(tuple((folder, _modified_ns(folder)) for folder in sys.path))[group]
+    return _read_entry_points(tuple((folder, _modified_ns(folder)) for folder in sys.path))[group]
 
 
 @functools.lru_cache(maxsize=4)
-def _registered(folders: tuple[tuple[str, int], ...]) -> Mapping[str, tuple[EntryPoint, ...]]:
-    """Return the entry points of our groups. Reading the metadata of all packages takes about 10 ms.
+def _read_entry_points(folders: tuple[tuple[str, int], ...]) -> Mapping[str, tuple[EntryPoint, ...]]:
+    """Return the entry points of Resift's groups, cached: reading the metadata of all packages takes about 10 ms.
 
-    An installation changes the modification time of a folder on the path, and so the key of the cache.
+    `folders` is the cache key. Installing a package changes the modification time of a folder on the path.
     """
-    registered = entry_points()
-    return {group: tuple(registered.select(group=group)) for group in _ROLES}
+    installed = entry_points()
+    return {group: tuple(installed.select(group=group)) for group in _ROLES}
 
 
 def _modified_ns(folder: str) -> int:
@@ -180,14 +180,14 @@ def _import(entry: EntryPoint) -> Any:
         raise
     except Exception as exc:
         raise PluginLoadError(
-            f"The plugin {entry.name!r} of {_package(entry)} does not load: {type(exc).__name__}: {exc}. "
+            f"The plugin {entry.name!r} of {_package(entry)} cannot be loaded: {type(exc).__name__}: {exc}. "
             f"Repair or uninstall {_package(entry)}; other plugins are not affected."
         ) from exc
-    # A gate profile may be a value; all other plugins are classes or factories.
+    # A gate profile may be an object; all other plugins are classes or factories.
     if entry.group != GATE_PROFILES and not callable(plugin):
         raise PluginLoadError(
             f"The plugin {entry.name!r} of {_package(entry)} is a {type(plugin).__name__}; "
-            "its entry point must name a class or a function that builds one."
+            "its entry point must name a class or a factory function."
         )
     return plugin
 

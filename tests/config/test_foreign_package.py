@@ -298,4 +298,4 @@ def test_a_broken_plugin_is_reported_with_its_line(folder, write, monkeypatch):
     messages = inspect_yaml(write(textwrap.dedent(FILE)))[1].lines()
     lines = {int(message.split(":")[1]) for message in messages}
     assert lines == {3, 7, 10, 13, 17}
-    assert all("of lighthouse-plugins does not load: ZeroDivisionError" in each for each in messages)
+    assert all("of lighthouse-plugins cannot be loaded: ZeroDivisionError" in each for each in messages)
