@@ -44,7 +44,7 @@ def test_a_field_of_a_hit_that_is_something_else(change, message):
         ({"kind": 3}, "kind of a stage of the trace is an int; it must be one of retrieve, fuse, "),
         ({"ids": "abc"}, "ids of a stage of the trace is a str; it must be a list."),
         ({"ids": [1]}, "ids[0] of a stage of the trace is an int; it must be text."),
-        ({"scores": [0.5, 1.0]}, "A stage of the trace has 2 scores for 1 ids; give one each, or none."),
+        ({"scores": [0.5, 1.0]}, "A stage of the trace has 2 scores for 1 ids; pass one score per id, or none."),
         ({"kept": -1}, "kept of a stage of the trace is an int; it must be an integer ≥ 0."),
         ({"kept": True}, "kept of a stage of the trace is a bool; it must be an integer ≥ 0."),
         ({"parts": {"words": [1]}}, "parts.words of a stage of the trace is a list; it must be a mapping."),

@@ -24,24 +24,24 @@ class Reranker(Protocol):
 class Scorer(Protocol):
     """Scores how well each hit answers the query: cross-encoders, hosted rerankers, BM25, tiers.
 
-    An optional attribute `info`, a `ScorerInfo`, has the scale of its scores and the languages it was trained
-    on. `describe_scorer` reads it, with defaults for scorers without one.
+    The optional attribute `info`, a `ScorerInfo`, describes the scale of its scores and the languages it was
+    trained on. `describe_scorer` reads it, with defaults for scorers without the attribute.
     """
 
     async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
-        """Return one score per hit in the order given; None where there was no time or no answer.
+        """Return one score per hit in the same order; None for hits that were not scored in time.
 
-        Raises only when nothing at all could be scored.
+        Raises only if no hit could be scored.
         """
         ...
 
 
 @runtime_checkable
 class VectorStore(Protocol):
-    """Vector search. Embeds the query with its own embedder."""
+    """Vector search. The store embeds the query with its own embedder."""
 
     async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
-        """Return at most k hits, best first, whose metadata equals `where`."""
+        """Return at most k hits whose metadata matches `where`, best first."""
         ...
 
 
@@ -50,7 +50,7 @@ class DocStore(Protocol):
     """Keyword search."""
 
     async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
-        """Return at most k hits, best first, whose metadata equals `where`."""
+        """Return at most k hits whose metadata matches `where`, best first."""
         ...
 
 
@@ -68,7 +68,7 @@ class LazyStore(Protocol):
     """A store whose hits can load text and metadata later; pipelines prefer it to `search`."""
 
     async def search_lazy(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
-        """Return the hits of `search`, made by `resift.types.hit.lazy_hits`."""
+        """Return the same hits as `search`, created with `resift.types.hit.lazy_hits`."""
         ...
 
 
@@ -77,16 +77,16 @@ class HasVectors(Protocol):
     """A store that can return the vectors of its documents."""
 
     async def get_vectors(self, ids: Sequence[str]) -> Mapping[str, Array]:
-        """Return id -> vector for the ids in the store."""
+        """Return a mapping from id to vector, for the ids in the store."""
         ...
 
 
 @runtime_checkable
 class HasChunks(Protocol):
-    """A store that knows the document and the position of its chunks."""
+    """A store that records the document and the position of each chunk."""
 
     async def get_chunks(self, hit: Hit, *, before: int, after: int) -> list[Hit]:
-        """Return the chunks around a hit, with the hit, in the order of its document; [] if it has none."""
+        """Return a hit and the chunks around it, in document order; [] if it is not a chunk."""
         ...
 
 
@@ -99,7 +99,7 @@ class ScoringStage(Protocol):
 
 @runtime_checkable
 class SharesBreaker(Protocol):
-    """A scorer whose pipelines share one breaker per upstream service."""
+    """A scorer that shares one breaker per upstream service with other scorers."""
 
     @property
     def breaker_key(self) -> tuple[str, ...]:
@@ -109,26 +109,26 @@ class SharesBreaker(Protocol):
 
 @runtime_checkable
 class FollowsInstructions(Protocol):
-    """A scorer that takes an instruction. Its scores have `supports_instruction` in their description."""
+    """A scorer that accepts an instruction. Its scores report `supports_instruction` in their description."""
 
     def with_instruction(self, instruction: str) -> Scorer:
-        """Return this scorer with an instruction; itself if its model follows none."""
+        """Return a scorer with this instruction; the scorer itself if its model does not follow instructions."""
         ...
 
 
 @runtime_checkable
 class HasModelName(Protocol):
-    """A scorer or embedder with the name of its model."""
+    """A scorer or embedder that names its model."""
 
     model_name: str
 
 
 @runtime_checkable
 class CountsTokens(Protocol):
-    """An embedder that counts tokens as its model does."""
+    """An embedder that counts tokens with the tokenizer of its model."""
 
     def count_tokens(self, texts: Sequence[str]) -> int:
-        """Return the number of tokens of all texts."""
+        """Return the total number of tokens in the texts."""
         ...
 
 
@@ -137,25 +137,25 @@ class IndexMetadata(Protocol):
 
     @property
     def embedder(self) -> str:
-        """Name of the model of the vectors; empty without vectors."""
+        """Name of the model that produced the vectors; empty without vectors."""
         ...
 
     @property
     def generation(self) -> int:
-        """Increases with every change of the file."""
+        """A number that increases with every change to the file."""
         ...
 
 
 @runtime_checkable
 class CanReopenVectors(Protocol):
-    """A store on a file that can search its vectors with another embedder."""
+    """A file-based store that can search its vectors with another embedder."""
 
     def metadata(self) -> IndexMetadata:
         """Return the properties of the file."""
         ...
 
     def with_embedder(self, embedder: Embedder) -> VectorStore:
-        """Return a view that searches with that embedder."""
+        """Return a view that searches with this embedder."""
         ...
 
 
@@ -164,7 +164,7 @@ class CanOptimize(Protocol):
     """A store with an index that can be rebuilt."""
 
     async def optimize(self) -> str:
-        """Rebuild it and return a summary."""
+        """Rebuild the index and return a summary."""
         ...
 
 
@@ -173,16 +173,16 @@ class Releasable(Protocol):
     """A store that can be closed without an event loop."""
 
     def release(self) -> None:
-        """Close it; waits for running work."""
+        """Wait for running work and close the store."""
         ...
 
 
 @runtime_checkable
 class Embedder(Protocol):
-    """Turns texts into unit vectors of one dimension.
+    """Turns texts into unit vectors of the same dimension.
 
-    An optional attribute `languages` has the codes of the languages that it was trained on, or "any". The
-    default order ignores vectors for scripts of other languages.
+    The optional attribute `languages` lists the codes of the languages that it was trained on, or is "any".
+    For queries in scripts of other languages, the default order ignores its vectors.
     """
 
     async def embed(self, texts: Sequence[str], *, kind: Literal["query", "document"]) -> Array:
@@ -215,23 +215,23 @@ __getattr__ = renamed_names(
 
 
 def declared_name(part: object) -> str:
-    """Return the attribute `name` of a part, "" without one."""
+    """Return the `name` attribute of a part, or "" if it has none."""
     return str(getattr(part, "name", "") or "")
 
 
 def display_name(part: object) -> str:
-    """Return the name of a part for traces, events and reasons: its `name`, or that of its type."""
+    """Return the name of a part for traces, events and reasons: its `name`, or the name of its type."""
     return str(getattr(part, "name", "") or getattr(part, "__name__", "") or type(part).__name__)
 
 
 def required_capabilities(part: object) -> tuple[str, ...]:
-    """Return the capabilities in the attribute `requires` of a reranker, scorer or stage."""
+    """Return the capabilities that a reranker, scorer or stage lists in its `requires` attribute."""
     required = getattr(part, "requires", None) or ()
     return (required,) if isinstance(required, str) else tuple(required)
 
 
 def describe_scorer(scorer: object) -> ScorerInfo:
-    """Return the description (`info`) of a scorer; without one, an unknown scale and any language."""
+    """Return the `info` of a scorer, or a description with an unknown scale and any language."""
     info = getattr(scorer, "info", None)
     if isinstance(info, ScorerInfo):
         return info

@@ -39,32 +39,32 @@ async def arerank(
     scores: ScoreFormat = "raw",
     calibration: Calibration | None = None,
 ) -> Ranking:
-    """Order documents by a cross-encoder on this machine; keep the best k, or all.
+    """Rerank documents with a local cross-encoder; keep the best k, or all.
 
-    Documents are strings, dicts, Hits, the rows of a DataFrame, an Arrow table or a cursor, or results of a
-    search system as they are (docs/rerank-your-results.md); `ranking.originals()` returns what was passed, in
-    the new order. The text of a dict or a row is its title and every other text field, joined. `fields` names
-    the fields to read instead, with dots for nested ones; each is labeled with its name. With weights
-    (`{"title": 3, "body": 1}`) the heaviest field comes first. `text_keys` joins fields without labels. The
-    first step of the trace notes which were read.
+    Documents are strings, dicts, Hits, the rows of a DataFrame, an Arrow table or a cursor, or unchanged
+    results of a search system (docs/rerank-your-results.md). `ranking.originals()` returns the objects that
+    were passed, in the new order. The text of a dict or a row is its title and all other text fields, joined.
+    `fields` names the fields to read instead, with dots for nested ones; each is labeled with its name. With
+    weights (`{"title": 3, "body": 1}`) the heaviest field comes first. `text_keys` joins fields without
+    labels. The first step of the trace lists the fields that were read.
 
     Works in scripts, threads and notebooks. The model is loaded at the first call and then shared. If the
-    model is missing or fails, the order stays and the ranking is `degraded` with the reason and the command
-    that installs it. `scorer` replaces the model: a hosted one, tiers, your own. Raises ValueError for a
-    model that is not allowed and for unusable documents.
+    model is missing or fails, the documents keep their order, and the ranking is `degraded` with the reason
+    and the command that installs the model. `scorer` replaces the model: a hosted reranker, tiers, or your
+    own. Raises ValueError for a model that is not allowed and for unusable documents.
 
-    `instruction` says what matters in addition to the query, such as "Prefer official manuals.". Scorers that follow
-    one use it; for others, `ranking.warnings` reports that it was not used.
+    `instruction` adds a preference to the query, such as "Prefer official manuals.". If the scorer does not
+    follow instructions, `ranking.warnings` reports that it was not used.
 
-    Scores are those of the model, logits for a cross-encoder. `scores="probability"` returns probabilities
-    instead, from the calibration that ships with the model or from `calibration`, a file of
-    `resift calibrate`. The order is the same; an unscored hit then has no score.
+    Scores come from the model; a cross-encoder returns logits. `scores="probability"` returns probabilities
+    instead, from the calibration that ships with the model or from `calibration`, a file written by
+    `resift calibrate`. The order is the same, and an unscored hit then has no score.
     """
     deadline = Deadline.after(deadline_s)
     scorer = scorer or CrossEncoderReranker(model, folder=folder, on_progress=on_progress, lazy=True)
     check_query(query)
-    wanted = check_scale(scores, calibration)
-    calibrator = calibrator_for(scorer, calibration) if wanted else None
+    as_probability = check_scale(scores, calibration)
+    calibrator = calibrator_for(scorer, calibration) if as_probability else None
     flags: dict[str, str] = {}
     keys = check_fields(fields, text_keys)
     names: dict[str, None] = {}
@@ -88,9 +88,9 @@ async def arerank(
         missing_text=missing_text,
         text_keys=keys,
     )
-    # For `ranking.context`: neighbors from the stores of the search, sentences scored by this scorer.
-    known = documents.reader if isinstance(documents, Ranking) else None
-    reader = PassageReader(known.stores if known else (), scorer)
+    # `ranking.context` reads neighbors from the stores of the search and scores sentences with this scorer.
+    search_reader = documents.reader if isinstance(documents, Ranking) else None
+    reader = PassageReader(search_reader.stores if search_reader else (), scorer)
     ranking = replace(ranking, inputs=tuple(items), reader=reader)
     blank = [hit for hit in hits if not hit.text.strip()] if missing_text == "last" else []
     if blank and len(blank) == len(hits):
@@ -114,6 +114,6 @@ else:
     def rerank(query: str, documents: Candidates, *args: object, **options: object) -> Ranking:
         """Run `arerank` and wait for its result."""
         if hasattr(documents, "fetchall"):
-            # A cursor of SQLite works only in the thread that made it.
+            # A SQLite cursor can only be used in the thread that created it.
             documents = list_documents(documents, "documents")
         return _rerank(query, documents, *args, **options)

@@ -15,7 +15,7 @@ from resift.types import StageRecord
 @pytest.mark.parametrize(("old", "new"), RENAMED.items())
 def test_an_old_path_is_the_same_module(old: str, new: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delitem(sys.modules, old, raising=False)
-    with pytest.warns(DeprecationWarning, match=r"goes with Resift 0\.4"):
+    with pytest.warns(DeprecationWarning, match=r"removed in Resift 0\.4"):
         module = importlib.import_module(old)
     assert module is importlib.import_module(new)
     assert module.__name__ == module.__spec__.name == new

@@ -1,1 +1,1 @@
-"""Internal support code. Nothing outside Resift imports it."""
+"""Internal support code. Do not import it outside Resift."""

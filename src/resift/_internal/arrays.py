@@ -1,4 +1,4 @@
-"""numpy for modules that compute with arrays: visible to type checkers, imported on first use."""
+"""numpy for modules that compute with arrays. Type checkers see it, but it is imported on first use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 else:
     from resift.errors import require
 
-    # Options and argument checks read annotations at run time, where numpy may be missing.
+    # Option and argument checks read annotations at run time, when numpy may not be installed.
     Array = Vector = Any
 
     class _Numpy:
@@ -23,7 +23,7 @@ else:
 
         def __getattr__(self, name: str) -> object:
             value = getattr(require("numpy", extra="local"), name)
-            vars(self)[name] = value  # the next access does not come here
+            vars(self)[name] = value  # the next access does not call __getattr__
             return value
 
     np = _Numpy()

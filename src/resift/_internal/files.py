@@ -1,6 +1,6 @@
-r"""Files of Resift itself: atomic writes, one process at a time, and the folders of its caches.
+r"""Resift's own files: atomic writes, file locks, and the cache and settings folders.
 
-`RESIFT_HOME` moves all cache folders. Without it they are in the system's cache folder: `~/.cache/resift`
+`RESIFT_HOME` moves all cache folders. By default they are in the system's cache folder: `~/.cache/resift`
 (or below `XDG_CACHE_HOME`) on Linux, `~/Library/Caches/resift` on macOS, `%LOCALAPPDATA%\resift\Cache` on
 Windows.
 """
@@ -18,11 +18,11 @@ from typing import BinaryIO, Literal
 from resift.errors import FileWriteError, InputError, ResiftError
 
 O_BINARY, O_NOFOLLOW, O_NONBLOCK = (getattr(os, flag, 0) for flag in ("O_BINARY", "O_NOFOLLOW", "O_NONBLOCK"))
-"""Flags of `os.open` that some systems lack; 0 there."""
+"""Flags of `os.open`; 0 on systems that do not have them."""
 
 
 def atomic_write(path: str | os.PathLike[str], text: str, *, mode: int = 0o666) -> Path:
-    """Replace the file by this text, completely or not at all."""
+    """Replace the content of a file with this text, completely or not at all."""
     target = Path(path)
     with atomic_file(target, mode=mode) as file:
         file.write(text.encode())
@@ -33,25 +33,25 @@ def atomic_write(path: str | os.PathLike[str], text: str, *, mode: int = 0o666) 
 def atomic_file(path: str | os.PathLike[str], *, mode: int = 0o666) -> Iterator[BinaryIO]:
     """Open a temporary file that replaces `path` when the block succeeds and is deleted when it fails.
 
-    The data is flushed to disk before the rename, so neither a full disk nor a power cut leaves half a file.
+    The data is flushed to disk before the rename, so a full disk or a power cut cannot leave a partial file.
     Raises FileWriteError if the file cannot be written.
     """
     target = Path(path)
     try:
-        # A pipe or /dev/null must not be replaced by a file, and opening a folder gives the right error.
+        # A pipe or /dev/null must not be replaced by a file. Opening a folder raises the right error.
         in_place = target.exists() and not target.is_file()
         with target.open("wb") if in_place else _replace_file(target, mode) as file:
             yield file
     except OSError as exc:
-        if isinstance(exc, FileWriteError):  # another file that was written inside the block
+        if isinstance(exc, FileWriteError):  # from another file that was written inside the block
             raise
-        # Not the file name of the error: the user does not know the temporary one.
+        # Name the target: the exception names the temporary file, which the user does not know.
         raise FileWriteError(f"{target}: {exc.strerror or exc}") from exc
 
 
 @contextlib.contextmanager
 def _replace_file(target: Path, mode: int) -> Iterator[BinaryIO]:
-    # An unpredictable name and O_EXCL: a link planted there is not followed.
+    # The name is unpredictable and O_EXCL is set, so an attacker's link is not followed.
     part = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | O_NOFOLLOW | O_BINARY
     try:
@@ -60,14 +60,14 @@ def _replace_file(target: Path, mode: int) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         part.replace(target)
-        with contextlib.suppress(OSError):  # not every system can sync a folder
+        with contextlib.suppress(OSError):  # some systems cannot sync a folder
             folder = os.open(target.parent, os.O_RDONLY)
             try:
                 os.fsync(folder)
             finally:
                 os.close(folder)
     finally:
-        with contextlib.suppress(OSError):  # an earlier error is the one to report
+        with contextlib.suppress(OSError):  # must not hide an earlier error
             part.unlink(missing_ok=True)
 
 
@@ -83,14 +83,14 @@ def write_all(pipe: BinaryIO, data: bytes) -> None:
 
 @contextlib.contextmanager
 def file_lock(path: Path, *, error: type[ResiftError] = InputError, busy: str = "") -> Iterator[None]:
-    """Hold a lock file that the system releases when the process ends.
+    """Hold a file lock, which the system releases when the process ends.
 
-    Waits for another holder, or raises InputError(`busy`) at once if that message is set. Raises `error` if
-    the file cannot be written.
+    If another process holds the lock, waits for it, or raises InputError with the message `busy` at once if
+    that is set. Raises `error` if the file cannot be written.
     """
     from filelock import FileLock, Timeout
 
-    # Not per thread: another thread than the one that acquired the lock may release it.
+    # Not thread-local: the lock may be released by another thread than the one that acquired it.
     lock = FileLock(path, mode=0o600, thread_local=False)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -111,15 +111,15 @@ def cache_folder(use: Literal["models", "evaluation", "packs"]) -> Path:
 
     The folder may not exist yet.
     """
-    return _own_folder("cache") / use
+    return _resift_folder("cache") / use
 
 
 def config_folder() -> Path:
-    """Return the folder of the user's settings, which may not exist yet; `RESIFT_HOME` moves it too."""
-    return _own_folder("config")
+    """Return the folder for user settings, which may not exist yet. `RESIFT_HOME` moves it as well."""
+    return _resift_folder("config")
 
 
-def _own_folder(kind: Literal["cache", "config"]) -> Path:
+def _resift_folder(kind: Literal["cache", "config"]) -> Path:
     home = os.environ.get("RESIFT_HOME")
     if not home:
         import platformdirs
@@ -130,14 +130,14 @@ def _own_folder(kind: Literal["cache", "config"]) -> Path:
 
 
 def hub_cache_folder() -> Path:
-    """Return the cache folder of `huggingface_hub`, by its environment variables."""
+    """Return the cache folder of `huggingface_hub`, based on its environment variables."""
     for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if os.environ.get(variable):
             return _expand_user(os.environ[variable])
     home = os.environ.get("HF_HOME")
     if home:
         return _expand_user(home) / "hub"
-    # The hub client uses this rule on every system, Windows included.
+    # The hub client applies this rule on every system, including Windows.
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return _expand_user(base) / "huggingface" / "hub"
 
@@ -147,5 +147,5 @@ def _expand_user(path: str) -> Path:
         expanded = Path(path).expanduser()
     except RuntimeError:
         expanded = Path("~")
-    # Some containers run users without a home folder. Files in the shared one are verified like all others.
+    # Users in some containers have no home folder. Files in the shared temporary folder are verified as usual.
     return Path(tempfile.gettempdir()) / "resift-cache" if str(expanded).startswith("~") else expanded

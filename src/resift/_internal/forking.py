@@ -1,7 +1,7 @@
 """Reset locks, threads and connections in forked child processes.
 
-Servers fork. The child has a copy of every object but only the thread that forked, so a lock that another
-thread held at that moment is never released there.
+Servers fork. The child gets a copy of every object but only the thread that forked, so a lock held by
+another thread at that moment is never released in the child.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class ForkAware(Protocol):
     """An object whose state must not be shared with a forked child."""
 
     def reset_after_fork(self) -> None:
-        """Replace locks, threads and connections; called in the child before anything else runs."""
+        """Replace locks, threads and connections. Called in the child before any other code runs."""
 
 
 class ForkSafeLock:
@@ -38,26 +38,26 @@ class ForkSafeLock:
         self._lock.release()
 
     def reset_after_fork(self) -> None:
-        """Start with a new lock."""
+        """Replace the lock with a new one."""
         self._lock = threading.Lock()
 
 
-_registered: weakref.WeakSet[ForkAware] = weakref.WeakSet()
+_targets: weakref.WeakSet[ForkAware] = weakref.WeakSet()
 _leaked: list[object] = []
 
 
 def after_fork(target: ForkAware) -> None:
-    """Call the object's `reset_after_fork` in every forked child as long as the object lives."""
-    _registered.add(target)
+    """Call the object's `reset_after_fork` in every forked child, for as long as the object exists."""
+    _targets.add(target)
 
 
 def leak(*connections: object) -> None:
-    """Keep connections of the parent alive in the child: closing them would end the parent's sessions."""
+    """Keep the parent's connections alive in the child: closing them would end the parent's sessions."""
     _leaked.extend(connections)
 
 
 def _reset_child() -> None:
-    for target in list(_registered):
+    for target in list(_targets):
         target.reset_after_fork()
 
 

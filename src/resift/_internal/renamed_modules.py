@@ -1,4 +1,4 @@
-"""Imports of module paths of 0.2: they keep working in 0.3, with a DeprecationWarning, and go in 0.4."""
+"""Keep module paths of Resift 0.2 importable in 0.3, with a DeprecationWarning; 0.4 removes them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import ModuleType
 
-# New module path: old module paths, all below `resift`.
+# Each line is a new module path and the old paths that it replaces, relative to `resift`.
 _TABLE = """
 ranking.fusion: fusion
 ranking.fusion.methods: fusion.entry
@@ -88,18 +88,18 @@ RENAMED = {
     for new, olds in (row.split(":") for row in _TABLE.strip().split("\n"))
     for old in olds.split()
 }
-"""Old module path -> new module path. The longest entry that is a prefix of an import decides."""
+"""Old module path -> new module path. The longest entry that is a prefix of the imported path applies."""
 
 FITTED = (
-    "the weights of the default order are fitted now. To set them, use WeightedReranker(dense_weight=…) and "
+    "the weights of the default order are now fitted. To set them, use WeightedReranker(dense_weight=…) and "
     "Blend(weight=…), or `fusion: {dense_weight: …}` and `guard: {weight: …}` in a pipeline file"
 )
-REMOVED = {"resift.trust": f"The module resift.trust is gone: {FITTED}."}
-"""Module path of 0.2 without a successor -> what to use instead."""
+REMOVED = {"resift.trust": f"The module resift.trust was removed: {FITTED}."}
+"""Module path of 0.2 without a successor -> error message that names the replacement."""
 
 
 class _Alias:
-    """Loads an old path by importing the new one, so that both are the same module object."""
+    """Loader that resolves an old path by importing the new one, so that both are the same module object."""
 
     def __init__(self, target: str) -> None:
         self._target = target
@@ -111,11 +111,11 @@ class _Alias:
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self._spec  # the import system has replaced it by the alias's own
+        module.__spec__ = self._spec  # the import system has replaced it with the spec of the alias
 
 
 class _RenamedModules:
-    """Finds old module paths on `sys.meta_path`."""
+    """Finder on `sys.meta_path` for old module paths."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -132,13 +132,15 @@ class _RenamedModules:
                 return None
         new = RENAMED[prefix] + rest
         warnings.warn(
-            f"The module {fullname} is now {new}; the old path goes with Resift 0.4.", DeprecationWarning, stacklevel=2
+            f"The module {fullname} is now {new}; the old path will be removed in Resift 0.4.",
+            DeprecationWarning,
+            stacklevel=2,
         )
-        return ModuleSpec(fullname, _Alias(new))  # type: ignore[arg-type]  # a loader by its two methods
+        return ModuleSpec(fullname, _Alias(new))  # type: ignore[arg-type]  # its two methods make it a loader
 
 
 def install() -> None:
-    """Accept old module paths, once per process."""
+    """Install the finder for old module paths, once per process."""
     if not any(isinstance(finder, _RenamedModules) for finder in sys.meta_path):
-        # First: the path finder would load a second copy of a submodule under its old name.
+        # In first position, because the path finder would load a second copy of a submodule under its old name.
         sys.meta_path.insert(0, _RenamedModules())

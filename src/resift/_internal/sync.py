@@ -17,15 +17,15 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 CLEANUP_S = 0.7
-"""How long cancelled work may take to close its files after Ctrl-C."""
+"""Maximum time for cancelled work to close its files after Ctrl-C."""
 
 MAX_RESERVE_S, MAX_RESERVE_SHARE = 1.0, 0.75
-"""One late call must not take all time from the next ones."""
+"""Limits of the reserve, so that one late call does not use up the time of the following calls."""
 
 LATENESS_DECAY = 0.99
-"""How much of the known lateness stays with each call: half of it for 70 calls."""
+"""Factor of the measured lateness per call; it halves after about 70 calls."""
 
-_lateness_s = 0.0  # how late calls with a deadline lately returned to their threads
+_lateness_s = 0.0  # delay with which recent calls with a deadline returned to their threads
 _lock = ForkSafeLock()
 _loop: asyncio.AbstractEventLoop | None = None
 _pid = 0
@@ -46,14 +46,14 @@ def run_sync(coroutine: Coroutine[object, object, T]) -> T:
             finished.set()
 
     loop = _loop
-    if loop is None or _pid != os.getpid():  # read without the lock: once set, they stay
+    if loop is None or _pid != os.getpid():  # no lock needed for reading: once set, they do not change
         loop = _background_loop()
     future = asyncio.run_coroutine_threadsafe(run(), loop)
     try:
         return future.result()
     except BaseException:
         future.cancel()
-        # A process that exits before the cleanup ends would print tracebacks of open files.
+        # If the process exited before the cleanup ends, it would print tracebacks about open files.
         finished.wait(CLEANUP_S)
         raise
 
@@ -69,18 +69,18 @@ def sync_method(function: Callable[P, Coroutine[object, object, T]], name: str |
         try:
             coroutine = function(*args, **kwargs)
         except TypeError as exc:
-            # Wrong arguments: Python's message names the async version, which nobody called.
+            # For wrong arguments, Python's message names the async version, which the user did not call.
             raise TypeError(str(exc).replace(function.__qualname__, wrapper.__qualname__)) from None
         deadline_s = kwargs.get("deadline_s")
         try:
-            # Larger values are as good as no deadline, or are rejected by the function.
+            # Larger values are equivalent to no deadline, or the function rejects them.
             if isinstance(deadline_s, (int, float)) and 0 < deadline_s < 1e9:
-                # The caller's time runs while the call waits for its turn on the loop.
+                # The deadline starts now, not when the event loop gets to the call.
                 coroutine.close()
                 return _run_with_deadline(deadline_s, function, args, kwargs)
             return run_sync(coroutine)
         except InputError as exc:
-            # The argument check names the async version, too.
+            # The message of the argument check also names the async version.
             prefix = f"{function.__qualname__}:"
             if str(exc).startswith(prefix):
                 exc.args = (f"{wrapper.__qualname__}:{str(exc).removeprefix(prefix)}", *exc.args[1:])
@@ -97,9 +97,9 @@ def _run_with_deadline(
     args: tuple[object, ...],
     options: Mapping[str, object],
 ) -> T:
-    """Run the function until the deadline, minus the time that results lately took to reach their thread.
+    """Run the function until the deadline, minus the delay with which recent results reached their threads.
 
-    With many busy threads, the loop and the waiting thread get the interpreter late.
+    With many busy threads, the event loop and the waiting thread have to wait for the interpreter.
     """
     global _lateness_s
     reserve_s = min(_lateness_s, deadline_s * MAX_RESERVE_SHARE)

@@ -1,4 +1,4 @@
-"""The values of the core: Hit, Scores, Ranking and Trace. No I/O."""
+"""Core data types: Hit, Scores, Ranking and Trace. No I/O."""
 
 from __future__ import annotations
 

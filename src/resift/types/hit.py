@@ -1,4 +1,4 @@
-"""Hit: one candidate. Every copy of a hit is made in this module."""
+"""Hit: one candidate. All copies of hits are made in this module."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Any, Protocol, TypeAlias, cast
 from resift.errors import InvalidHitError
 from resift.validation import convert
 
-# Not a union of types on purpose: each reader checks the values itself.
+# Deliberately not a union of types: each reader checks the values itself.
 JsonValue: TypeAlias = Any
 """A value that `json.loads` returns."""
 JsonObject: TypeAlias = dict[str, JsonValue]
-"""An object that `json.loads` returns, or that `json.dumps` takes."""
+"""An object that `json.loads` returns or `json.dumps` accepts."""
 JsonMapping: TypeAlias = Mapping[str, JsonValue]
 """A JSON object that is only read."""
 Metadata: TypeAlias = JsonMapping
-"""Properties of a document next to its text; users choose the keys."""
+"""Properties of a document in addition to its text; users choose the keys."""
 Where: TypeAlias = JsonMapping
 """Conditions on metadata: key -> value, list of values, or operator -> value."""
 
 
 class StoredContent(Protocol):
-    """Texts and metadata of a list of documents, which a store reads when they are used."""
+    """Texts and metadata of a list of documents, which a store loads on first use."""
 
     def load(self, ids: Sequence[str]) -> Mapping[str, tuple[str, Metadata]]:
-        """Return id -> text and metadata of at least these documents."""
+        """Return a mapping from id to text and metadata, for at least these documents."""
         ...
 
     def is_read(self, ids: Iterable[str]) -> bool:
@@ -36,7 +36,7 @@ class StoredContent(Protocol):
 
 
 class _HasOriginal:
-    """The slot of `Hit.original`. It is no field: it is neither compared, stored nor pickled."""
+    """The slot of `Hit.original`. It is not a field, so it is not compared, stored or pickled."""
 
     __slots__ = ("_original",)
     _original: object
@@ -44,10 +44,10 @@ class _HasOriginal:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Hit(_HasOriginal):
-    """One candidate: a document with the score of the last stage and the store it came from.
+    """One candidate: a document with the score from the last stage and the store it came from.
 
-    `score` is None for an unscored hit. `doc_id` and `source_store` are other names of `id` and `source`.
-    Raises InvalidHitError unless the id is a non-empty string and the score a finite number or None.
+    `score` is None for an unscored hit. `doc_id` and `source_store` are aliases of `id` and `source`.
+    Raises InvalidHitError unless the id is a non-empty string and the score is a finite number or None.
     """
 
     id: str
@@ -56,7 +56,7 @@ class Hit(_HasOriginal):
     source: str = ""
     metadata: Metadata = field(default_factory=dict)
 
-    # Written by hand for the two aliases, and because it takes two thirds of the time of a generated one.
+    # Written by hand to support the two aliases, and because a generated one takes 50 % longer.
     def __init__(
         self,
         id: str = "",
@@ -85,7 +85,7 @@ class Hit(_HasOriginal):
         _set_original(self, None)
 
     def __repr__(self) -> str:
-        # Neither text nor metadata: logs and tracebacks show this, and must not contain documents.
+        # Without text and metadata: this appears in logs and tracebacks, which must not contain documents.
         return f"<Hit {self.id!r} score={self.score} source={self.source!r} text of {len(self.text)} characters>"
 
     def __hash__(self) -> int:
@@ -93,22 +93,22 @@ class Hit(_HasOriginal):
 
     @property
     def doc_id(self) -> str:
-        """The id, under the name that citations use."""
+        """The id, under the name used in citations."""
         return self.id
 
     @property
     def source_store(self) -> str:
-        """The source, under the name that citations use."""
+        """The source, under the name used in citations."""
         return self.source
 
     @property
     def original(self) -> Any:
-        """The object that this hit was read from, such as a row or a result of a search engine, or None."""
-        return getattr(self, "_original", None)  # a subclass that was unpickled has none
+        """The object that this hit was created from, such as a row or a search result, or None."""
+        return getattr(self, "_original", None)  # an unpickled subclass does not have the attribute
 
     @property
     def rerank_provider(self) -> str | None:
-        """The provider of the rerank score, if there is one."""
+        """The provider of the rerank score, or None."""
         provider = self.metadata.get("rerank_provider")
         return None if provider is None else str(provider)
 
@@ -122,37 +122,37 @@ class Hit(_HasOriginal):
         return set_original(copy, self.original)
 
     def to_dict(self) -> JsonObject:
-        """Return plain data that `from_dict` turns back into an equal hit."""
+        """Return plain data; `from_dict` turns it back into an equal hit."""
         data = {each.name: getattr(self, each.name) for each in fields(self)}
         return {**data, "metadata": dict(self.metadata)}
 
     @classmethod
     def from_dict(cls, data: JsonMapping) -> Hit:
-        """Return the hit that `to_dict` described; raises InputError for anything else."""
+        """Return the hit for the output of `to_dict`; raises InputError for anything else."""
         from resift.types.stored import HitData
 
         stored = convert(data, HitData, name="a hit")
-        # A subclass checks its own fields.
+        # Subclasses check their additional fields themselves.
         values = {field.name: data[field.name] for field in fields(cls) if field.name in data}
         return cls(**{name: getattr(stored, name, value) for name, value in values.items()})
 
     @classmethod
     def from_citation(cls, citation: tuple[str, float | None, str, Metadata], *, text: str = "") -> Hit:
-        """Return the hit of a citation (doc_id, score, source_store, metadata)."""
+        """Return the hit for a citation: (doc_id, score, source_store, metadata)."""
         doc_id, score, source, metadata = citation
         return cls(doc_id, text, score, source, dict(metadata))
 
 
-# A frozen class refuses plain assignment; object.__setattr__ would call these setters of the slots.
+# A frozen class rejects plain assignment. These are the setters of the slots, which object.__setattr__ would call.
 _set_id, _set_text, _set_score, _set_source, _set_metadata = (Hit.__dict__[each.name].__set__ for each in fields(Hit))
 _get_text, _get_metadata = Hit.__dict__["text"].__get__, Hit.__dict__["metadata"].__get__
-# The slots themselves, next to the properties below: reading them in a loop takes 40 % of a `__get__`.
+# Direct access to the slots behind the properties below: in a loop, it takes 40 % of the time of `__get__`.
 Hit._text, Hit._metadata = Hit.__dict__["text"], Hit.__dict__["metadata"]  # type: ignore[attr-defined]
 _set_original = _HasOriginal.__dict__["_original"].__set__
 
 
 def set_original(hit: Hit, original: object) -> Hit:
-    """Set the object that a new hit was read from, and return the hit."""
+    """Set the object that a new hit was created from, and return the hit."""
     _set_original(hit, original)
     return hit
 
@@ -171,7 +171,7 @@ def _read_text(hit: Hit) -> str:
     if isinstance(content, str):
         return content
     text, metadata = content.load((hit.id,))[hit.id]
-    _set_metadata(hit, metadata)  # before the text, which tells other threads that both are loaded
+    _set_metadata(hit, metadata)  # before the text, because other threads take the text as the sign that both are set
     _set_text(hit, text)
     return text
 
@@ -184,13 +184,13 @@ def _read_metadata(hit: Hit) -> Metadata:
     return metadata
 
 
-# On top of the slots. A __getattr__ would slow down every attribute, not only these two.
+# Properties in front of the slots. A __getattr__ would slow down every attribute, not only these two.
 Hit.text = property(_read_text, _set_text)  # type: ignore[assignment, misc]
 Hit.metadata = property(_read_metadata, _set_metadata)  # type: ignore[assignment, misc]
 
 
 class _Draft(_HasOriginal):
-    """A hit while it is made: the same slots as Hit, but not frozen."""
+    """A hit under construction: the same slots as Hit, but not frozen."""
 
     __slots__ = ("id", "metadata", "score", "source", "text")
     id: str
@@ -201,7 +201,7 @@ class _Draft(_HasOriginal):
 
 
 def lazy_hits(ids: Sequence[str], scores: Iterable[float | None], content: StoredContent, *, source: str) -> list[Hit]:
-    """Return hits that load text and metadata from `content` at their first use.
+    """Return hits that load text and metadata from `content` on first use.
 
     Ids and scores are not checked.
     """
@@ -217,9 +217,9 @@ def lazy_hits(ids: Sequence[str], scores: Iterable[float | None], content: Store
 
 
 async def load_hits(hits: Iterable[Hit]) -> None:
-    """Load the texts and metadata of these hits, those of one list together.
+    """Load the texts and metadata of these hits; hits of the same list are loaded together.
 
-    Raises what the store raises for a damaged document.
+    Errors of the store, such as one about a damaged document, are raised.
     """
     by_content: dict[int, tuple[StoredContent, list[Hit]]] = {}
     for hit in hits:
@@ -229,9 +229,9 @@ async def load_hits(hits: Iterable[Hit]) -> None:
     for content, unread in by_content.values():
         ids = [hit.id for hit in unread]
         if not content.is_read(ids):
-            import asyncio  # not above: a first `fuse` would take twice as long
+            import asyncio  # at the top of the module, it would double the time of the first `fuse`
 
-            # In a thread: a slow disk must not stop other searches.
+            # In a thread, so that a slow disk does not block other searches.
             await asyncio.to_thread(content.load, ids)
         for hit, (text, metadata) in zip(unread, map(content.load(ids).__getitem__, ids), strict=True):
             _set_metadata(hit, metadata)
@@ -245,20 +245,20 @@ def load_now(hits: Iterable[Hit]) -> None:
 
 
 def any_without_text(hits: Iterable[Hit]) -> bool:
-    """Whether a hit has an empty text. No text is loaded: stores return empty texts loaded."""
+    """Whether any hit has an empty text. Loads nothing, because stores always return empty texts loaded."""
     return "" in [hit._text for hit in hits]  # type: ignore[attr-defined]
 
 
 def same_text(hit: Hit, other: Hit) -> bool:
-    """Whether two hits have the same text; copies of one hit are compared without loading it."""
-    # Unread hits of one list share their content, which has a text for each id.
+    """Whether two hits have the same text; copies of a hit are compared without loading the text."""
+    # Hits of one list that are not loaded yet share a content object, which has one text per id.
     return (_get_text(hit) is _get_text(other) and hit.id == other.id) or hit.text == other.text
 
 
 def with_scores(hits: Iterable[Hit], scores: Iterable[float | None], *, provider: str | None = None) -> list[Hit]:
     """Return copies with these scores, which must be finite or None.
 
-    With a provider, the metadata of each scored hit names it.
+    A provider is added to the metadata of each scored hit.
     """
     hits, scores = [*hits], [*scores]
     if len(scores) != len(hits):
@@ -272,7 +272,7 @@ def with_scores(hits: Iterable[Hit], scores: Iterable[float | None], *, provider
         return [copy if copy.score is None else copy.with_metadata(rerank_provider=provider) for copy in copies]
     copies = []
     for hit, score in zip(hits, scores, strict=True):
-        draft = _Draft()  # filling a draft takes half of the time of the setters above
+        draft = _Draft()  # filling a draft takes half the time of the setters above
         draft.id = hit.id
         draft.text = hit._text  # type: ignore[attr-defined]
         draft.score = score
@@ -283,7 +283,7 @@ def with_scores(hits: Iterable[Hit], scores: Iterable[float | None], *, provider
         copies.append(draft)  # type: ignore[arg-type]
     if provider is not None:
         for copy, hit, score in zip(copies, hits, scores, strict=True):
-            if score is not None:  # loaded now: loading it later would replace the metadata
+            if score is not None:  # load the hit now, because loading it later would overwrite the metadata
                 _set_text(copy, hit.text)
                 _set_metadata(copy, {**_get_metadata(hit), "rerank_provider": provider})
     return copies
@@ -299,7 +299,7 @@ def sort_key(hit: Hit) -> tuple[bool, float, str]:
 
 
 def to_finite_float(value: object, *, of: str) -> float:
-    """Return the value as a finite float; the InvalidHitError for other values names `of`."""
+    """Return the value as a finite float; raises InvalidHitError, whose message names `of`, for other values."""
     # bool is an int in Python, but True is not a score.
     try:
         number = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]

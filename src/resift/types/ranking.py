@@ -1,4 +1,4 @@
-"""Ranking: the final order of hits, with the trace of how it came about."""
+"""Ranking: the final order of the hits, with a trace of the stages that produced it."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ INTERNAL_METADATA = frozenset({"score", "ce_score", "rerank_score", "rerank_prov
 
 @dataclass(frozen=True, slots=True)
 class Ranking(Sequence[Hit]):
-    """Hits in their final order, and how it came about.
+    """Hits in their final order, with a trace of the stages that produced it.
 
-    `cut` has the dropped hits, which `why` can explain; `unscored` are the ids without a reranker score;
-    `failures` has an error message per failed store; `trace` has one record per stage. `warnings` are likely
-    mistakes in the request, such as a filter on a key that no document has. `timings` are milliseconds per
-    stage. `passages` are the results of the stages `context` and `prune`, and `reader` has the stores that
-    `context` reads neighbors from. `input_ids` and `inputs` are the ids and objects of the reranked list, in
-    its order. Query, timings, inputs and reader do not count when two rankings are compared.
+    `cut` contains the dropped hits, which `why` can explain. `unscored` lists the ids without a reranker
+    score. `failures` has an error message per failed store, and `trace` one record per stage. `warnings` are
+    likely mistakes in the request, such as a filter on a key that no document has. `timings` are milliseconds
+    per stage. `passages` are the results of the stages `context` and `prune`, and `reader` has the stores
+    from which `context` reads neighbors. `input_ids` and `inputs` are the ids and objects of the reranked
+    list, in their original order. Comparisons ignore query, timings, inputs and reader.
     """
 
     hits: tuple[Hit, ...] = ()
@@ -52,7 +52,7 @@ class Ranking(Sequence[Hit]):
     def __post_init__(self) -> None:
         if type(self.hits) is not tuple:
             check_list(self.hits, "hits", "Hits")
-        # A copy: the caller may change its list later.
+        # Copy the lists, because the caller may change them later.
         object.__setattr__(self, "hits", tuple(self.hits))
         object.__setattr__(self, "cut", tuple(self.cut))
         object.__setattr__(self, "unscored", tuple(self.unscored))
@@ -66,7 +66,7 @@ class Ranking(Sequence[Hit]):
         return self.hits[index]
 
     def __repr__(self) -> str:
-        # Ids and scores only: logs and tracebacks show this, and must not contain documents.
+        # Only ids and scores: this appears in logs and tracebacks, which must not contain documents.
         source = f", by {self.tier}" if self.tier else ""
         degraded = f", degraded: {self.reason}" if self.degraded else ""
         warned = "".join(f", warning: {warning}" for warning in self.warnings)
@@ -80,7 +80,7 @@ class Ranking(Sequence[Hit]):
         return "\n".join(lines)
 
     def __str__(self) -> str:
-        """Return the hits with score, title and the beginning of the text, for people."""
+        """Return a readable list of the hits with score, title and a snippet of the text."""
         from resift.explain.flow import hit_body, hit_title
         from resift.text.snippets import clip, snippet
 
@@ -95,7 +95,7 @@ class Ranking(Sequence[Hit]):
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        """Return a table of the hits and the rank flow below it, which notebooks show."""
+        """Return HTML for notebooks: a table of the hits, and the rank flow below it."""
         from resift.explain.page import notebook_table
 
         explanation = self.explain()
@@ -115,36 +115,36 @@ class Ranking(Sequence[Hit]):
         return [hit.id for hit in self.hits]
 
     def indices(self) -> list[int]:
-        """Return the position of each hit in the list that was reranked, best first: `[2, 0, 1]`.
+        """Return the position of each hit in the reranked list, best first: `[2, 0, 1]`.
 
-        Raises InputError for the results of a search: they come from stores, not from a list.
+        Raises InputError for the results of a search, which come from stores and not from a list.
         """
         positions = self._input_positions()
         return [positions[hit.id] for hit in self.hits]
 
     def scores(self) -> list[float | None]:
-        """Return the score of each hit, best first; None for a hit that was not scored."""
+        """Return the score of each hit, best first; None for an unscored hit."""
         unscored = frozenset(self.unscored)
         return [None if hit.id in unscored else hit.score for hit in self.hits]
 
     def original(self, hit: Hit | str) -> Any:
-        """Return the object that was passed to `rerank` or `fuse` for this hit, or the hit with this id.
+        """Return the object that was passed to `rerank` or `fuse` for a hit or an id.
 
-        Raises InputError if there is none: it is not kept when a ranking is stored.
+        Raises InputError if there is none. Stored rankings do not contain these objects.
         """
         id = hit.id if isinstance(hit, Hit) else check_text(hit, "The id")
         if self.inputs:
             position = self._input_positions().get(id)
             if position is not None and position < len(self.inputs):
                 return self.inputs[position]
-        # Fused lists have no single input, but each hit knows what it was read from.
-        own = next((own for own in (*self.hits, *self.cut) if own.id == id), None)
-        if own is None or own.original is None:
+        # Fused lists have no single input, but each hit refers to its original object.
+        match = next((each for each in (*self.hits, *self.cut) if each.id == id), None)
+        if match is None or match.original is None:
             raise InputError(
-                f"There is no original object for {id!r}. A ranking keeps the objects of the list that was "
-                "passed to rerank or fuse, until it is stored."
+                f"There is no original object for {id!r}. A ranking keeps the objects that were passed to "
+                "rerank or fuse, until it is stored."
             )
-        return own.original
+        return match.original
 
     def originals(self) -> list[Any]:
         """Return the objects that were passed to `rerank` or `fuse`, in the new order."""
@@ -154,16 +154,16 @@ class Ranking(Sequence[Hit]):
 
     def _input_positions(self) -> dict[str, int]:
         ids = self.input_ids
-        reranked = [i for i, record in enumerate(self.trace) if record.kind is StageKind.RERANK]
-        if not ids and reranked and self.trace[0].source == "input":
-            # A stored ranking: the list is the order before its last rerank stage.
-            ids = Trace(self.trace[: reranked[-1]]).order()
+        rerank_stages = [i for i, record in enumerate(self.trace) if record.kind is StageKind.RERANK]
+        if not ids and rerank_stages and self.trace[0].source == "input":
+            # In a stored ranking, the list is the order before the last rerank stage.
+            ids = Trace(self.trace[: rerank_stages[-1]]).order()
         if not ids and self.hits:
-            raise InputError("These hits are not from a list that was reranked; use their ids.")
+            raise InputError("These hits do not come from a reranked list; use their ids.")
         return {id: position for position, id in enumerate(ids)}
 
     def to_dicts(self) -> list[JsonObject]:
-        """Return a dict per hit, best first: rank, id, score (None if not scored), text, source, metadata."""
+        """Return one dict per hit, best first: rank, id, score (None if unscored), text, source, metadata."""
         return [
             {
                 "rank": rank,
@@ -177,33 +177,33 @@ class Ranking(Sequence[Hit]):
         ]
 
     def to_frame(self, library: Literal["pandas", "polars"] | None = None) -> Any:
-        """Return a DataFrame with a row per hit, best first, and a column for each key of the metadata.
+        """Return a DataFrame with one row per hit, best first, and one column per metadata key.
 
-        The library is pandas, or polars where pandas is not installed. A metadata key that is also a column
-        of the ranking is called `metadata.<key>`. Raises MissingExtraError without the library.
+        The default library is pandas, or polars if pandas is not installed. A metadata key with the name of
+        another column becomes `metadata.<key>`. Raises MissingExtraError if the library is not installed.
         """
         if library not in (None, "pandas", "polars"):
             raise InputError(f"library is {library!r}; pass 'pandas' or 'polars'.")
         if library is None:
             library = next((name for name in ("pandas", "polars") if find_spec(name)), "pandas")
-        own = ("rank", "id", "score", "text", "source")
+        base_columns = ("rank", "id", "score", "text", "source")
         rows = self.to_dicts()
         keys = dict.fromkeys(key for row in rows for key in row["metadata"])
-        columns: dict[str, list[object]] = {name: [row[name] for row in rows] for name in own}
+        columns: dict[str, list[object]] = {name: [row[name] for row in rows] for name in base_columns}
         for key in keys:
-            column = f"metadata.{key}" if key in own else str(key)
+            column = f"metadata.{key}" if key in base_columns else str(key)
             columns[column] = [row["metadata"].get(key) for row in rows]
         frames = require(str(library), package=str(library))
-        # Metadata may mix types; polars refuses that unless it is told to convert.
+        # Metadata may mix types, which polars rejects in strict mode.
         return frames.DataFrame(columns, **({"strict": False} if library == "polars" else {}))
 
     @property
     def partial(self) -> bool:
-        """Whether some of the hits were scored and some were not."""
+        """Whether some, but not all, hits were scored."""
         return 0 < len(self.unscored) < len(self.hits) + len(self.cut)
 
     def path(self, id: str) -> tuple[Step, ...]:
-        """Return every step of one hit: stage, rank, score and note."""
+        """Return all steps of a hit: stage, rank, score and note."""
         return self.trace.path(check_text(id, "The id"))
 
     def why(self, id: str) -> str:
@@ -213,15 +213,15 @@ class Ranking(Sequence[Hit]):
         return why(self, check_text(id, "The id"))
 
     def why_all(self) -> dict[str, str]:
-        """Return `why` of every hit, by id; faster than one call per hit."""
+        """Return the `why` of every hit, by id; faster than one call per hit."""
         from resift.explain.reasons import why_all
 
         return why_all(self)
 
     def snippet(self, id: str, *, length: int = 200) -> Snippet:
-        """Return the part of a hit's text with most words of the query; `.marked()` highlights them.
+        """Return the part of a hit's text with the most query words; `.marked()` highlights them.
 
-        Raises InputError for an id that is neither kept nor dropped.
+        Raises InputError for an id that is not in the ranking.
         """
         from resift.text.snippets import snippet
 
@@ -241,12 +241,12 @@ class Ranking(Sequence[Hit]):
         count_tokens: TokenCounter | None = None,
         deadline_s: float | None = None,
     ) -> PromptContext:
-        """Return text for a prompt with numbered sources, at most `max_tokens` long; `str()` works.
+        """Return context for a prompt with numbered sources, at most `max_tokens` long; `str()` gives the text.
 
-        Each hit brings `neighbors` chunks before and after it, or its parent, if its store knows them.
-        Chunks that touch are merged. `prune` keeps only the sentences that answer, by the reranker of the
-        search. Tokens are counted by `count_tokens`, else by the tokenizer of a loaded model, else
-        estimated. If something is missing, the context is `degraded` with the reason.
+        Each hit adds `neighbors` chunks before and after it, or its parent, if its store has them. Adjacent
+        chunks are merged. `prune` keeps only the sentences that answer the query, scored by the reranker of
+        the search. Tokens are counted with `count_tokens`, or with the tokenizer of a loaded model; otherwise
+        they are estimated. If something is missing, the context is `degraded` with the reason.
         """
         from resift.ranking.prune import make_context
 
@@ -270,8 +270,8 @@ class Ranking(Sequence[Hit]):
         count_tokens: TokenCounter | None = None,
         deadline_s: float | None = None,
     ) -> PromptContext:
-        """Return text for a prompt with numbered sources, at most `max_tokens` long; see `acontext`."""
-        from resift._internal.sync import run_sync  # it imports asyncio, which `fuse` does not need
+        """Return context for a prompt with numbered sources, at most `max_tokens` long; see `acontext`."""
+        from resift._internal.sync import run_sync  # not at the top: it imports asyncio, which `fuse` does not need
 
         return run_sync(
             self.acontext(
@@ -285,7 +285,7 @@ class Ranking(Sequence[Hit]):
         )
 
     def explain(self, *, query: str = "", top: int = 10) -> Explanation:
-        """Return the path of each hit through the stages: print it, or `.save("page.html")`."""
+        """Return the path of each hit through the stages; print it, or `.save("page.html")`."""
         from resift.explain import Explanation, read_flow
 
         check_query(query, allow_empty=True)
@@ -293,11 +293,11 @@ class Ranking(Sequence[Hit]):
         return Explanation(read_flow(self, query=query or self.query), top=top)
 
     def replay(self) -> list[str]:
-        """Return the ids in the order that follows from the trace alone; equals `ids`."""
+        """Return the ids in the order that the trace alone implies; it equals `ids`."""
         return list(self.trace.order())
 
     def public(self) -> list[JsonObject]:
-        """Return the hits for end users: without scores, trace and provider."""
+        """Return the hits for end users, without scores, trace and provider."""
         return [
             {
                 "id": hit.id,
@@ -306,7 +306,7 @@ class Ranking(Sequence[Hit]):
                 "metadata": {
                     key: value
                     for key, value in hit.metadata.items()
-                    # A score without its scale misleads, and the provider is internal.
+                    # A score without its scale is misleading, and the provider is internal.
                     if key not in INTERNAL_METADATA and not str(key).startswith("_")
                 },
             }
@@ -314,11 +314,11 @@ class Ranking(Sequence[Hit]):
         ]
 
     def citations(self) -> list[tuple[str, float | None, str, Metadata]]:
-        """Return (doc_id, score, source_store, metadata) per hit; `Hit.from_citation` goes back."""
+        """Return (doc_id, score, source_store, metadata) per hit; `Hit.from_citation` is the inverse."""
         return [(hit.id, hit.score, hit.source, hit.metadata) for hit in self.hits]
 
     def to_dict(self, *, timings: bool = False) -> JsonObject:
-        """Return plain data that `from_dict` turns back into an equal ranking.
+        """Return plain data; `from_dict` turns it back into an equal ranking.
 
         Timings differ from run to run, so they are not included by default.
         """
@@ -343,7 +343,7 @@ class Ranking(Sequence[Hit]):
 
     @classmethod
     def from_dict(cls, data: JsonMapping) -> Ranking:
-        """Return the ranking that `to_dict` described; raises InputError for anything else."""
+        """Return the ranking for the output of `to_dict`; raises InputError for anything else."""
         from resift.ranking.context import Passage
         from resift.types.stored import RankingData
 
@@ -364,38 +364,38 @@ class Ranking(Sequence[Hit]):
         )
 
     def to_json(self, *, indent: int | None = None, timings: bool = False) -> str:
-        """Return canonical JSON: the same ranking gives the same bytes, except for timings."""
+        """Return canonical JSON: equal rankings give the same bytes, except for timings."""
         return to_json(self.to_dict(timings=timings), indent=indent)
 
     @classmethod
     def from_json(cls, text: str) -> Ranking:
-        """Return the ranking that `to_json` wrote; raises InputError for anything else."""
+        """Return the ranking for the output of `to_json`; raises InputError for anything else."""
         try:
             data = json.loads(text)
         except (TypeError, ValueError, RecursionError) as exc:
             # Not chained: the exception contains the whole text.
             raise InputError(
-                f"Not a ranking as JSON ({type(exc).__name__}). Pass what Ranking.to_json wrote."
+                f"Not a ranking in JSON format ({type(exc).__name__}). Pass the output of Ranking.to_json."
             ) from None
         return cls.from_dict(data)
 
 
 def get_trace(hits: Sequence[Hit]) -> Trace:
-    """Return the trace of a ranking or of fused hits, and an empty trace for other lists."""
+    """Return the trace of a ranking or of fused hits, or an empty trace for any other list."""
     if isinstance(hits, Ranking):
         return hits.trace
     return Trace(hits.records) if isinstance(hits, FusedHits) else Trace()
 
 
 def to_json(data: object, *, indent: int | None = None) -> str:
-    """Return canonical JSON: sorted keys, UTF-8 as is, no NaN; dates and array scalars as plain values."""
+    """Return canonical JSON: sorted keys, unescaped UTF-8, no NaN; dates and array scalars as plain values."""
     try:
-        return json.dumps(data, sort_keys=True, ensure_ascii=False, allow_nan=False, indent=indent, default=_plain)
+        return json.dumps(data, sort_keys=True, ensure_ascii=False, allow_nan=False, indent=indent, default=_to_plain)
     except (TypeError, ValueError) as exc:
-        raise InputError(f"Not JSON: {exc}. Keep metadata to strings, numbers, lists and dicts.") from exc
+        raise InputError(f"Not JSON: {exc}. Use only strings, numbers, lists and dicts in metadata.") from exc
 
 
-def _plain(value: object) -> object:
+def _to_plain(value: object) -> object:
     for method in ("isoformat", "tolist"):  # dates; numpy scalars and arrays
         if hasattr(value, method):
             return getattr(value, method)()

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 from resift.errors import InputError, did_you_mean
 
 ScoreScale = Literal["logit", "probability", "cosine", "unknown"]
-"""`logit` has no bounds, `probability` is any score from 0 to 1, `cosine` lies between -1 and 1."""
+"""`logit` is unbounded, `probability` is any score from 0 to 1, and `cosine` is from -1 to 1."""
 
 Languages = tuple[str, ...] | Literal["any"]
 """The ISO 639-1 codes of the languages that a model was trained on, or "any"."""
@@ -17,10 +17,10 @@ Languages = tuple[str, ...] | Literal["any"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScorerInfo:
-    """Description of a scorer, read by the blend, calibration, the server and the trace.
+    """Description of a scorer, used by the blend, calibration, the server and the trace.
 
-    `languages` are those the model was trained on, "any" for models without such a limit. `max_length` is in
-    tokens. `model_digest` is the sha256 of the model file, empty for models that are not on this machine.
+    `languages` are the languages that the model was trained on, or "any" for models without such a limit.
+    `max_length` is in tokens. `model_digest` is the SHA-256 of the model file; it is empty for remote models.
     `pointwise` means that the score of a text does not depend on the other texts, so it can be cached.
     """
 
@@ -56,7 +56,7 @@ def check_languages(languages: Iterable[str]) -> Languages:
 
 
 def is_english_only(languages: Languages) -> bool:
-    """Whether a model with these languages was trained on English alone."""
+    """Whether a model with these languages was trained on English only."""
     return languages == ("en",)
 
 
@@ -64,10 +64,10 @@ def is_english_only(languages: Languages) -> bool:
 class Scores:
     """Scores of a list of hits: one value per hit, None for unscored hits.
 
-    `settled` means that hits without a value were skipped on purpose, because they cannot reach the top.
-    `notes` are for single hits, by id. `tokens` is the number of tokens of query and texts, 0 if unknown.
-    `usage` has the tokens, search units and cost in dollars of a hosted call. `scorer` describes the scorer
-    of the values, for scorers that call others.
+    `settled` means that unscored hits were skipped on purpose, because they cannot reach the top. `notes` are
+    for single hits, by id. `tokens` is the number of tokens in the query and the texts, 0 if unknown. `usage`
+    contains the tokens, search units and cost in dollars of a hosted call. Scorers that call other scorers set
+    `scorer` to the description of the one that produced the values.
     """
 
     values: Sequence[float | None]
@@ -83,6 +83,6 @@ class Scores:
 
     @property
     def partial(self) -> bool:
-        """Whether some hits, but not all, are unscored."""
+        """Whether some, but not all, hits are unscored."""
         missing = sum(value is None for value in self.values)
         return 0 < missing < len(self.values)

@@ -1,4 +1,4 @@
-"""Types of stored hits, stage records and rankings, which `from_dict` reads from files and clients."""
+"""Schemas of stored hits, stage records and rankings; `from_dict` validates data from files and clients with them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Count = Annotated[int, Meta(ge=0)]
 
 
 class HitData(Struct):
-    """One hit."""
+    """A stored hit."""
 
     id: Annotated[str, Meta(min_length=1)]
     text: str = ""
@@ -30,7 +30,7 @@ class HitData(Struct):
 
 
 class StageRecordData(Struct):
-    """One record of the trace; absent fields have their defaults."""
+    """A stored record of the trace; missing fields get their defaults."""
 
     kind: StageKind
     name: str
@@ -50,7 +50,7 @@ class StageRecordData(Struct):
 
 
 class RankingData(Struct):
-    """One ranking. Hits and records are read by their own classes."""
+    """A stored ranking. Hits and records are validated by their own classes."""
 
     hits: list[JsonObject] = []
     degraded: bool = False

@@ -1,4 +1,4 @@
-"""The trace: one record per stage with the order of the hits after it, their scores, and the reasons."""
+"""The trace: one record per stage with the resulting order of the hits, their scores, and the reasons."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from resift.validation import convert, type_name
 
 
 class StageKind(StrEnum):
-    """What a stage does. Code finds records by kind; names are for display only."""
+    """The kind of a stage. Code looks up records by kind; names are for display only."""
 
     RETRIEVE = "retrieve"
     FUSE = "fuse"
@@ -28,14 +28,15 @@ class StageKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageRecord:
-    """Result of one stage. The rank of an id is its position in `ids`, from 1.
+    """Result of one stage. The rank of an id is its position in `ids`, counted from 1.
 
-    `scores` are parallel to `ids`; a stage that only moved hits has none. `parts` has the terms of the
-    scores: part -> id -> value. The first `kept` ids stayed (None: all of them), the others were dropped.
-    `notes` are for single ids, `note` for all others. `merged` maps an id to the id that replaced it.
-    `weights` are the weights of the lists or the reranker, and `evidence` the text properties that set them.
-    `retrieval_mode` is how a store retrieved its list: lexical, dense, graph or hybrid.
-    `score_scale` and `languages` describe the scorer of a rerank stage (`ScorerInfo`); None for other stages.
+    `scores` are parallel to `ids`; they are empty if the stage only moved hits. `parts` contains the terms of
+    the scores: part -> id -> value. The first `kept` ids were kept (None: all of them), the others were
+    dropped. `notes` apply to single ids, and `note` applies to all others. `merged` maps an id to the id that
+    replaced it. `weights` are the weights of the lists or the reranker, and `evidence` contains the text
+    properties that determined them. `retrieval_mode` is how a store retrieved its list: lexical, dense, graph
+    or hybrid. `score_scale` and `languages` describe the scorer of a rerank stage (`ScorerInfo`); they are
+    None for other stages.
     """
 
     kind: StageKind
@@ -56,7 +57,7 @@ class StageRecord:
 
     @property
     def order(self) -> tuple[str, ...]:
-        """The ids that stayed, best first."""
+        """The kept ids, best first."""
         return self.ids if self.kept is None else self.ids[: self.kept]
 
     @property
@@ -65,8 +66,8 @@ class StageRecord:
         return () if self.kept is None else self.ids[self.kept :]
 
     def positions(self) -> dict[str, int]:
-        """Return id -> position from 0; the better one for an id that is listed twice."""
-        # From the end, so that the better position is written last.
+        """Return a mapping from id to position, counted from 0; of an id that is listed twice, the better one."""
+        # Iterate backwards, so that the better position is written last.
         return {self.ids[i]: i for i in range(len(self.ids) - 1, -1, -1)}
 
     @property
@@ -76,18 +77,18 @@ class StageRecord:
         return self.dropped
 
     def places(self) -> dict[str, int]:
-        """Return id -> position from 0; deprecated, use `positions`."""
+        """Return a mapping from id to position, counted from 0; deprecated, use `positions`."""
         warn_renamed("StageRecord.places", "positions")
         return self.positions()
 
     @property
     def searched(self) -> str:
-        """The retrieval mode as 0.2 named it, "doc" or "vector"; deprecated, use `retrieval_mode`."""
+        """The retrieval mode under its name in 0.2, "doc" or "vector"; deprecated, use `retrieval_mode`."""
         warn_renamed("StageRecord.searched", "retrieval_mode")
         return {"lexical": "doc", "dense": "vector"}.get(self.retrieval_mode, self.retrieval_mode)
 
     def step(self, position: int) -> Step:
-        """Return the step of the hit at a position, from 0."""
+        """Return the step of the hit at a position, counted from 0."""
         id = self.ids[position]
         return Step(
             kind=self.kind,
@@ -102,7 +103,7 @@ class StageRecord:
         )
 
     def to_dict(self) -> JsonObject:
-        """Return plain data that `from_dict` turns back into an equal record."""
+        """Return plain data; `from_dict` turns it back into an equal record."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         data: JsonObject = {name: value for name, value in values.items() if name in _REQUIRED or value not in _EMPTY}
         for name in ("ids", "scores", "languages"):
@@ -114,7 +115,7 @@ class StageRecord:
 
     @classmethod
     def from_dict(cls, data: JsonMapping) -> StageRecord:
-        """Return the record that `to_dict` described; raises InputError for anything else."""
+        """Return the record for the output of `to_dict`; raises InputError for anything else."""
         from resift.types.stored import StageRecordData
 
         if isinstance(data, Mapping) and "searched" in data:  # written by Resift 0.2
@@ -131,13 +132,13 @@ class StageRecord:
         if record.scores and len(record.scores) != len(record.ids):
             raise InputError(
                 f"A stage of the trace has {len(record.scores)} scores for {len(record.ids)} ids; "
-                "give one each, or none."
+                "pass one score per id, or none."
             )
         return record
 
 
 RETRIEVAL_MODES = {"doc": "lexical", "text": "lexical", "vector": "dense"}
-"""Kinds of stores -> their retrieval modes; other kinds are their own mode."""
+"""Kind of store -> retrieval mode. For other kinds, the mode has the same name."""
 
 _REQUIRED = ("kind", "name", "ids")
 _RENAMED_EVIDENCE = {"marks of code per word": "code_density", "letters per word": "mean_word_length"}  # 0.2
@@ -146,9 +147,9 @@ _EMPTY: tuple[object, ...] = (None, "", (), {})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One hit in one stage: its rank, its score there (None: unscored), a note, and the parts of its score.
+    """A hit in one stage: its rank, its score (None: unscored), a note, and the parts of the score.
 
-    `cut` means that the stage dropped the hit; the rank is then the one it had before.
+    `cut` means that the stage dropped the hit; `rank` is then the rank before the stage.
     """
 
     kind: StageKind
@@ -163,13 +164,13 @@ class Step:
 
 
 class Trace(tuple[StageRecord, ...]):
-    """The records of all stages, in the order in which they ran."""
+    """The records of all stages, in execution order."""
 
     __slots__ = ()
 
     @classmethod
     def from_dict(cls, data: object) -> Trace:
-        """Return the trace of these records as plain data; raises InputError for anything else."""
+        """Return the trace for a list of records as plain data; raises InputError for anything else."""
         if not isinstance(data, (list, tuple)):
             raise InputError(f"trace is {type_name(data)}; it must be a list.")
         return cls(map(StageRecord.from_dict, data))
@@ -193,8 +194,8 @@ class Trace(tuple[StageRecord, ...]):
         return self.by_kind(kind)
 
     def order(self) -> tuple[str, ...]:
-        """Return the final order of the ids according to the records."""
-        # The list of a single store is not an order of all candidates.
+        """Return the final order of the ids, according to the records."""
+        # The list of a single store does not order all candidates.
         ordered = [record for record in self if record.kind is not StageKind.RETRIEVE]
         if ordered:
             return ordered[-1].order
@@ -202,26 +203,26 @@ class Trace(tuple[StageRecord, ...]):
         return self[0].order if len(self) == 1 else ()
 
     def path(self, id: str) -> tuple[Step, ...]:
-        """Return the steps of one hit, in order; a cut that it survived is not a step."""
+        """Return the steps of a hit, in order; a cut that kept the hit is not a step."""
         return self.paths((id,))[id]
 
     def paths(self, ids: Iterable[str]) -> dict[str, tuple[Step, ...]]:
-        """Return the path of each of these hits, reading every record once."""
+        """Return the path of each of these hits; every record is read once."""
         paths: dict[str, list[Step]] = {id: [] for id in ids}
-        # Steps of a hit that was merged into another belong to the other.
+        # The steps of a merged hit belong to the hit that it was merged into.
         targets = {other: kept for record in self for other, kept in record.merged.items()}
         targets |= {id: id for id in paths}
         for record in self:
             seen: set[str] = set()
             for i, listed in enumerate(record.ids):
                 id = targets.get(listed)
-                # The better position counts for a hit that is listed twice.
+                # If a hit is listed twice, its better position counts.
                 if id is None or id not in paths or id in seen:
                     continue
                 seen.add(id)
                 step, before = record.step(i), paths[id]
                 if step.cut:
-                    # With the rank that it had before: in the last order, or in the only list that has it.
+                    # Use its previous rank: from the last order, or from the only list that contains it.
                     orders = [each for each in before if each.kind is not StageKind.RETRIEVE]
                     last = orders[-1] if orders else before[0] if len(before) == 1 else step
                     paths[id].append(replace(step, rank=last.rank))
@@ -232,7 +233,7 @@ class Trace(tuple[StageRecord, ...]):
 
 @dataclass(eq=False, repr=False)
 class LazyParts(Mapping[str, Mapping[str, float]]):
-    """Parts of scores that are computed at their first use: few searches are explained."""
+    """Parts of scores that are computed on first use, because few searches are explained."""
 
     _compute: Callable[[], Mapping[str, Mapping[str, float]]]
 
@@ -257,7 +258,7 @@ class LazyParts(Mapping[str, Mapping[str, float]]):
 
 
 class FusedHits(list[Hit]):
-    """Hits in their new order, as a list, with the records of the fusion in `records`."""
+    """A list of hits in their new order, with the records of the fusion in `records`."""
 
     __slots__ = ("records",)
 
@@ -277,7 +278,7 @@ def make_record(
     note: str = "",
     notes: Mapping[str, str] | None = None,
 ) -> StageRecord:
-    """Return the record of a stage with this result; `scored` says that it changed the scores."""
+    """Return the record of a stage with this result; `scored` means that the stage changed the scores."""
     hits = [*kept, *cut] if cut else kept
     return StageRecord(
         kind=kind,
@@ -292,7 +293,7 @@ def make_record(
 
 
 def cut_record(ids: Sequence[str], k: int, *, note: str = "") -> tuple[StageRecord, ...]:
-    """Return the record of a cut to the first k, or nothing if there are no more than k."""
+    """Return the record of a cut to the first k ids, or nothing if there are at most k."""
     if k >= len(ids):
         return ()
     return (StageRecord(kind=StageKind.CUT, name="cut", ids=tuple(ids), kept=k, note=note or f"k={k}"),)
