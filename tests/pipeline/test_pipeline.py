@@ -172,7 +172,7 @@ def test_a_stage_may_bring_back_what_was_cut():
 @pytest.mark.parametrize(
     ("cheat", "told"),
     [
-        (lambda hits: [*hits, Hit("invented", "text")], "not among its input"),
+        (lambda hits: [*hits, Hit("invented", "text")], "not in its input"),
         (lambda hits: [*hits, hits[0]], "a hit twice"),
         (lambda hits: [replace(hit, text="other") for hit in hits], "changed the text"),
         (lambda hits: 5, "TypeError"),

@@ -18,11 +18,11 @@ from resift.rerankers.cross_encoder import (
 from resift.types import Hit, JsonObject, Where
 
 FETCH = OverFetch(factor=30, minimum=300, cap=1000)
-"""Candidates per store: z-scores of longer lists are more stable."""
+"""Number of candidates per store. Longer lists give more stable z-scores."""
 
 
 def default_options(store: Store, *, rerank: bool, reranker: str | None = None) -> JsonObject:
-    """Return the arguments of the default `Pipeline` for a store; `reranker` names another cross-encoder."""
+    """Return the arguments of the default `Pipeline` for a store; `reranker` selects another cross-encoder."""
     options: JsonObject = {"stores": views(store), "fuse": WeightedReranker(), "fetch": FETCH}
     if rerank:
         scorer = CrossEncoderReranker(
@@ -37,7 +37,7 @@ def default_options(store: Store, *, rerank: bool, reranker: str | None = None) 
 
 
 def views(store: Any) -> list[Any]:
-    """Return the views `text` and `vectors` of a store that has both, or the store itself."""
+    """Return the views `text` and `vectors` if a store has both, otherwise the store itself."""
     mode = getattr(store, "mode", "")
     if mode == "text":
         vectors = _reopen_vectors(store)
@@ -49,22 +49,22 @@ def views(store: Any) -> list[Any]:
 
 
 def _reopen_vectors(store: Any) -> Any:
-    """Return the vectors of a file that was opened without its embedder, None if it has none."""
-    named = store.metadata().embedder if isinstance(store, CanReopenVectors) else ""
-    if not named:
+    """Return a view of the vectors in a file that was opened without its embedder; None without vectors."""
+    model = store.metadata().embedder if isinstance(store, CanReopenVectors) else ""
+    if not model:
         return None
     from resift.models.embedder import Embedder
 
     try:
-        view = store.with_embedder(Embedder(named))
-        view.embedder = Embedder(named)  # tells the languages that it was trained on
+        view = store.with_embedder(Embedder(model))
+        view.embedder = Embedder(model)  # declares the languages of the model
         return view
     except ValueError as exc:
-        return _UnavailableView(f"{store.name}.vectors", f"{store.path} was built with {named}: {exc}")
+        return _UnavailableView(f"{store.name}.vectors", f"{store.path} was built with {model}: {exc}")
 
 
 class _UnavailableView:
-    """A view that fails with the reason, which the ranking then reports."""
+    """A view whose searches fail with a reason, which the ranking then reports."""
 
     kind = "vector"
 

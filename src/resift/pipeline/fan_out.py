@@ -1,4 +1,4 @@
-"""Query many stores at once: references to stores, the fan-out, and waiting with a deadline."""
+"""Query several stores at once: store references, the fan-out, and waiting with a deadline."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from resift.validation import check_k, check_number, check_options, check_text, 
 T = TypeVar("T")
 
 LATE = "no answer in time"
-"""The failure of a store without its own timeout that outlasted the deadline of the search."""
+"""The failure of a store that has no timeout of its own and did not respond before the deadline of the search."""
 
 QUERY_PARAMETER = "query"
-"""The parameter of the query in Cypher: write `$query` in the statement."""
+"""The name of the Cypher parameter for the query: write `$query` in the statement."""
 
 log = logging.getLogger("resift.pipeline")
 
@@ -56,8 +56,8 @@ class OverFetch:
 class StoreRef:
     """A store in a fan-out: its name, the store itself, and how to query it.
 
-    A graph store needs `cypher`; the query reaches it as the parameter `$query`, never as text in the
-    statement. `k` and `timeout_s` replace those of the fan-out for this store.
+    A graph store needs `cypher`. The query is passed as the parameter `$query`, never as text in the
+    statement. `k` and `timeout_s` override those of the fan-out for this store.
     """
 
     name: str = ""
@@ -70,31 +70,31 @@ class StoreRef:
 
     @property
     def capability(self) -> str:
-        """The capability that reading this store requires."""
-        # A view of a store (docs.text) needs the capability of the store.
-        own = declared_name(self.owner) if self.owner is not self.store else ""
-        return f"db.{own or self.name}:read"
+        """The capability required to read this store."""
+        # A view of a store (docs.text) requires the capability of the store.
+        owner_name = declared_name(self.owner) if self.owner is not self.store else ""
+        return f"db.{owner_name or self.name}:read"
 
     @property
     def owner(self) -> Any:
-        """The store behind a view of it (`stores.base.StoreView`), or the store itself."""
-        # By attribute: isinstance with a protocol takes 57 to 87 µs, and every search needs this.
+        """The store behind a view (`stores.base.StoreView`), or the store itself."""
+        # Reads the attribute, because isinstance with a protocol takes 57 to 87 µs and every search needs this.
         return getattr(self.store, "store", self.store)
 
     @property
     def provider(self) -> str:
-        """The name of the engine for events."""
+        """The name of the engine in events."""
         owner = self.owner
         return str(getattr(owner, "provider", "") or type(owner).__name__)
 
 
 Store = VectorStore | DocStore | GraphStore
 Stores = Store | StoreRef | Iterable[Store | StoreRef]
-"""One store or several, each as it is or as a reference."""
+"""One or more stores, or references to stores."""
 
 
 class ResolvedStore:
-    """A store that is looked up by name at each query."""
+    """A store that is looked up by name for each query."""
 
     def __init__(self, name: str, resolve: Callable[[str], object]) -> None:
         self.name = name
@@ -102,12 +102,12 @@ class ResolvedStore:
         self._resolve = resolve
 
     async def search(self, query: str, *, k: int, **filters: Where) -> Sequence[Hit]:
-        """Search the store that currently has the name."""
+        """Search the store that the name currently resolves to."""
         rows: Sequence[Hit] = await (await self._look_up("search")).search(query, k=k, **filters)
         return rows
 
     async def query(self, cypher: str, parameters: Mapping[str, object] | None = None, *, k: int) -> Sequence[Hit]:
-        """Query the graph that currently has the name."""
+        """Query the graph store that the name currently resolves to."""
         rows: Sequence[Hit] = await (await self._look_up("query")).query(cypher, parameters, k=k)
         return rows
 
@@ -125,9 +125,9 @@ class ResolvedStore:
 def store_refs(
     stores: Stores | str | Iterable[Store | StoreRef | str], *, resolve: Callable[[str], object] | None = None
 ) -> tuple[StoreRef, ...]:
-    """Return one checked reference per store, in declared order.
+    """Return one validated reference per store, in declared order.
 
-    Takes stores, names (looked up with `resolve` at each query) and StoreRefs; names must differ.
+    Accepts stores, StoreRefs, and names, which `resolve` looks up for each query. Names must be unique.
     """
     if isinstance(stores, (str, bytes)) or not isinstance(stores, Iterable):
         stores = [stores]
@@ -151,7 +151,7 @@ def _store_ref(store: object, resolve: Callable[[str], object] | None) -> StoreR
         if resolve is None:
             is_path = os.sep in ref.name or "." in ref.name
             remedy = f"open it: SQLiteStore({ref.name!r})" if is_path else "pass store_resolver= or StoreRef(store=…)"
-            raise InputError(f"Store {ref.name!r} is only a name; {remedy}.")
+            raise InputError(f"Store {ref.name!r} is only a name, not a store; {remedy}.")
         ref = replace(ref, store=ResolvedStore(ref.name, resolve))
     kind = ref.kind or ("graph" if ref.cypher is not None else getattr(ref.store, "kind", ""))
     if not isinstance(kind, str) or not kind:
@@ -166,16 +166,17 @@ def _store_ref(store: object, resolve: Callable[[str], object] | None) -> StoreR
         check_cypher_for(ref.store, ref.cypher)
     method = "query" if ref.cypher is not None else "search"
     if not callable(getattr(ref.store, method, None)):
-        what = type(ref.store).__name__
+        type_name = type(ref.store).__name__
         if method == "search" and isinstance(ref.store, GraphStore):
-            raise InputError(f"Store {ref.name!r} ({what}) needs Cypher: StoreRef(store=…, cypher='MATCH … $query …').")
-        raise InputError(f"Store {ref.name!r} is a {what} without `async {method}`; see resift.protocols.")
+            example = "StoreRef(store=…, cypher='MATCH … $query …')"
+            raise InputError(f"Store {ref.name!r} ({type_name}) needs Cypher: {example}.")
+        raise InputError(f"Store {ref.name!r} is a {type_name} without `async {method}`; see resift.protocols.")
     return ref
 
 
-# The name belongs to the graph engine that listens for it.
+# The graph engine that listens for this event chose its name.
 class Transition(Event, name="stargraph.transition"):
-    """A store answered a query: `status` is ok, failed or late; `timestamp` is UTC in ISO 8601."""
+    """A store query ended: `status` is ok, failed or late; `timestamp` is UTC in ISO 8601 format."""
 
     kind: str
     store: str
@@ -189,7 +190,7 @@ class Transition(Event, name="stargraph.transition"):
 
 @dataclass(frozen=True, slots=True)
 class StoreResult:
-    """The hits of one store with their record, or the reason why there are none."""
+    """The hits of a store with their record, or the reason why the store failed."""
 
     ref: StoreRef
     hits: tuple[Hit, ...] = ()
@@ -212,14 +213,15 @@ async def fan_out(
 ) -> list[StoreResult]:
     """Query every store at the same time and return one result per store, in the order of `refs`.
 
-    `lazy` lets stores load texts and metadata at their first use. `timeout_s` applies to stores without their
-    own. A store that fails or times out does not affect the others. If all are late at the deadline, the first
-    of them has time until `last`. Raises RetrievalError if all fail, unless all are late.
+    `lazy` lets stores load texts and metadata on first use. `timeout_s` applies to stores without their own
+    timeout. A store that fails or times out does not affect the others. If no store has responded at the
+    deadline, the first one may respond until `last`. Raises RetrievalError if all stores fail, unless all of
+    them are late.
     """
     if where is not None:
-        parse_filter(where)  # an invalid filter is an error of the caller, not a failure of every store
+        parse_filter(where)  # an invalid filter is the caller's mistake, not a failure of every store
     if last is not None and last.expired:
-        # With many callers the time may be over before a search has its turn. Then it must cost nothing.
+        # Under load, the deadline may pass before a search starts. Such a search must cost nothing.
         return [StoreResult(ref, failure=LATE) for ref in refs]
     until = deadline or Deadline.never()
     limits = [until.sooner(timeout_s if ref.timeout_s is None else ref.timeout_s) for ref in refs]
@@ -231,7 +233,7 @@ async def fan_out(
     try:
         for limit, task in zip(limits, tasks, strict=True):
             if not task.done():
-                # Not wait_for, which waits until the cancelled work has ended, however long that takes.
+                # Not wait_for, which waits for cancelled work to end, however long that takes.
                 await asyncio.wait({task}, timeout=limit.timeout_s)
         if last is not None and not any(task.done() for task in tasks):
             unlimited = [task for task, limit in zip(tasks, limits, strict=True) if limit.at_s >= until.at_s]
@@ -241,16 +243,16 @@ async def fan_out(
             if task.done():
                 results.append(task.result())
                 continue
-            own_s = timeout_s if ref.timeout_s is None else ref.timeout_s
-            own_limit = own_s is not None and limit.at_s < until.at_s
-            results.append(StoreResult(ref, failure=f"{LATE} (timeout_s={own_s:g})" if own_limit else LATE))
+            store_s = timeout_s if ref.timeout_s is None else ref.timeout_s
+            timed_out = store_s is not None and limit.at_s < until.at_s
+            results.append(StoreResult(ref, failure=f"{LATE} (timeout_s={store_s:g})" if timed_out else LATE))
             _report(sink, ref, 0, started, status="late", error=TimeoutError.__name__)
     finally:
         for task in tasks:
             if not task.done():
                 _abandon(task)
     failures = {result.ref.name: result.failure for result in results if result.failure}
-    # Nothing failed if all are late: the caller gets what there is at its deadline, here no hits.
+    # If all stores are late, none of them failed: the caller gets the hits so far, which is an empty list.
     if refs and len(failures) == len(refs) and set(failures.values()) != {LATE}:
         raise RetrievalError(failures)
     return results
@@ -263,18 +265,18 @@ async def _query_store(
     try:
         rows: Sequence[Hit]
         if ref.cypher is not None:
-            # Stores of other packages may not check the statement themselves.
+            # Stores in other packages may not check the statement themselves.
             check_cypher_for(ref.store, ref.cypher)
             rows = await ref.store.query(ref.cypher, {**ref.parameters, QUERY_PARAMETER: query}, k=k)
-            if where is not None:  # the statement does not contain the filter
+            if where is not None:  # the statement does not apply the filter
                 rows = [row for row in rows if matches(row.metadata, where)]
         else:
             search = (getattr(ref.store, "search_lazy", None) if lazy else None) or ref.store.search
-            # A store without filters can still serve searches without one.
+            # A store without filter support can still run searches without a filter.
             rows = await search(query, k=k, **({} if where is None else {"where": where}))
         notes: dict[str, str] = {}
-        # A store may return more than k, or an id twice: fusion counts it once and notes it.
-        if isinstance(rows, list) and not set(map(type, rows)) - {Hit}:  # usually
+        # A store may return more than k hits, or the same id twice, which fusion counts once and notes.
+        if isinstance(rows, list) and not set(map(type, rows)) - {Hit}:  # the usual case
             hits = rows[:k]
         else:
             hits = read_hits(rows, source=ref.name, unique=False, flags=notes)[:k]
@@ -284,9 +286,9 @@ async def _query_store(
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        return _failed(ref, ResiftError("cancelled itself"), started, sink)
+        return _report_failure(ref, ResiftError("cancelled itself"), started, sink)
     except Exception as exc:
-        return _failed(ref, exc, started, sink)
+        return _report_failure(ref, exc, started, sink)
     record = StageRecord(
         kind=StageKind.RETRIEVE,
         name="retrieve",
@@ -304,21 +306,21 @@ async def _query_store(
 
 
 def store_languages(ref: StoreRef) -> Languages | None:
-    """Return the languages that the embedder of a vector store was trained on, None if it does not tell."""
+    """Return the languages that the embedder of a vector store was trained on; None if it does not declare them."""
     if RETRIEVAL_MODES.get(ref.kind, ref.kind) != "dense":
         return None
     declared = getattr(getattr(ref.store, "embedder", None), "languages", None)
     if declared is None:
-        store = getattr(ref.store, "store", None)  # behind a view of it
+        store = getattr(ref.store, "store", None)  # the store behind a view
         declared = getattr(getattr(store, "embedder", None), "languages", None)
     return declared if declared is None or type(declared) is tuple else check_languages(declared)
 
 
-def _failed(ref: StoreRef, exc: Exception, started: float, sink: Sink | None) -> StoreResult:
+def _report_failure(ref: StoreRef, exc: Exception, started: float, sink: Sink | None) -> StoreResult:
     reason = f"{type(exc).__name__}: {exc}" if isinstance(exc, ResiftError) else redact(exc)
     log.warning("store %s failed: %s", ref.name, reason)
     if log.isEnabledFor(logging.DEBUG):
-        # Frames without the message of the exception, which may quote a document.
+        # Log the frames without the message of the exception, which may quote a document.
         frames = "".join(traceback.format_tb(exc.__traceback__)).rstrip()
         log.debug("store %s failed at:\n%s", ref.name, frames)
     if is_observed(sink):
@@ -343,14 +345,14 @@ def _report(
 
 
 class DeadlinePassed(TimeoutError):
-    """The deadline passed before the work ended. Internal to the pipeline."""
+    """The deadline passed before the work finished. Internal to the pipeline."""
 
 
 async def run_until(deadline: Deadline, work: Coroutine[object, object, T]) -> T:
-    """Await the work until the deadline, then abandon it and raise DeadlinePassed.
+    """Await the work; at the deadline, abandon it and raise DeadlinePassed.
 
-    Raises ResiftError for work that cancels itself. Work that ignores its cancellation, or waits for a thread
-    that cannot be stopped, does not block the caller. Work that never suspends runs to its end.
+    Raises ResiftError if the work cancels itself. Work that ignores cancellation, or waits for a thread that
+    cannot be stopped, does not block the caller. Work that never suspends runs to its end.
     """
     task = asyncio.ensure_future(work)
     try:
@@ -367,6 +369,6 @@ async def run_until(deadline: Deadline, work: Coroutine[object, object, T]) -> T
 
 
 def _abandon(task: asyncio.Future[T]) -> None:
-    # Reading the outcome keeps asyncio from reporting an exception that was never retrieved.
+    # Reading the exception keeps asyncio from logging that it was never retrieved.
     task.add_done_callback(lambda done: None if done.cancelled() else done.exception())
     task.cancel()

@@ -1,4 +1,4 @@
-"""RetrievalNode: the fan-out as a node of a graph engine; reads `state.query`, writes `retrieved`."""
+"""RetrievalNode: a pipeline as a node of a graph engine; it reads `state.query` and writes `retrieved`."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from resift.types import JsonValue, Ranking
 from resift.validation import DEFAULT_K
 
 EXACTLY = OverFetch(factor=1)
-"""A node fetches k hits per store; its engine decides about more."""
+"""Fetch exactly k hits per store; the graph engine decides whether to fetch more."""
 
 
 class RetrievalNode:
-    """Queries stores in parallel and fuses their hits, by RRF unless a reranker is given.
+    """Queries stores in parallel and fuses their hits, with RRF unless a reranker is given.
 
-    `stores` are stores, StoreRefs, or names that `store_resolver` turns into stores. `rerank` is a
-    scorer (`score`, applied to the list that RRF gives) or a reranker (`fuse`, in place of RRF).
-    `capabilities=None` grants all.
+    `stores` are stores, StoreRefs, or names that `store_resolver` resolves to stores. `rerank` is a scorer
+    (`score`, applied to the hits fused by RRF) or a reranker (`fuse`, used instead of RRF).
+    `capabilities=None` grants all capabilities.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class RetrievalNode:
         fetch: OverFetch = EXACTLY,
         sink: Sink | None = None,
     ) -> None:
-        # A cross-encoder has `score` and `fuse`: it works best on hits fused by RRF.
+        # A cross-encoder has both `score` and `fuse`. It is used as a scorer, which works best on hits fused by RRF.
         scorer = rerank if isinstance(rerank, Scorer) else None
         fuser = rerank if isinstance(rerank, Reranker) and scorer is None else None
         if rerank is not None and scorer is None and fuser is None:
@@ -62,18 +62,18 @@ class RetrievalNode:
 
     @property
     def k(self) -> int:
-        """How many hits the node returns at most."""
+        """The maximum number of hits that the node returns."""
         return self._pipeline.k
 
     @property
     def requires(self) -> tuple[str, ...]:
-        """`db.<store>:read` per store, then what the reranker needs."""
+        """`db.<store>:read` per store, followed by the capabilities that the reranker requires."""
         return self._pipeline.requires
 
     async def execute(self, state: object, ctx: object = None) -> dict[str, Ranking]:
         """Return `{"retrieved": ranking}` for the query in the state.
 
-        A context may carry `capabilities` and `deadline_s`; the node's own capabilities come first.
+        A context may contain `capabilities` and `deadline_s`; capabilities of the node take precedence.
         """
         query = _read(state, "query")
         if query is None:
@@ -85,7 +85,7 @@ class RetrievalNode:
         return {"retrieved": ranking}
 
 
-def _read(holder: object, name: str) -> JsonValue:
-    if isinstance(holder, Mapping):
-        return holder.get(name)
-    return getattr(holder, name, None)
+def _read(container: object, name: str) -> JsonValue:
+    if isinstance(container, Mapping):
+        return container.get(name)
+    return getattr(container, name, None)

@@ -1,4 +1,4 @@
-"""Pipeline: query stores, then fuse, gate, rerank, guard and shape; every stage is optional."""
+"""Pipeline: query stores, then fuse, gate, rerank, guard and shape their hits; every stage is optional."""
 
 from __future__ import annotations
 
@@ -43,24 +43,24 @@ from resift.validation import (
 log = logging.getLogger("resift.pipeline")
 
 FETCH = OverFetch(factor=10, minimum=100, cap=1000)
-"""Candidates per store by default: 100 for k=10. Longer lists make the z-scores of the blend more stable."""
+"""Default number of candidates per store: 100 for k=10. Longer lists make the z-scores of the blend more stable."""
 
 TIMEOUT_S = 30.0
-"""Timeout of a store if neither the store nor the search has a limit."""
+"""Default timeout of a store without its own timeout."""
 
 FAN_OUT_SHARE = 0.6
-"""Share of the deadline for the stores if later stages need time too."""
+"""Share of the deadline for the stores if later stages need time."""
 
 MARGIN_S, MARGIN_SHARE = 0.05, 0.1
-"""Reserve before the deadline, so that the answer is out in time: 50 ms, or 10 % if that is less."""
+"""Reserve before the deadline, so that the result is returned in time: 50 ms, or 10 % if that is less."""
 
 STOP_S, STOP_SHARE = 0.02, 0.05
-"""How much earlier than its deadline a stage is asked to stop: 20 ms, or 5 % if that is less."""
+"""Time before its deadline at which a stage is asked to stop: 20 ms, or 5 % if that is less."""
 
 NEIGHBORS_STAGE = "neighbors"
 
 MAX_NEIGHBOR_HITS = 200
-"""How many hits of the pool are compared with each other; the work grows with the square."""
+"""Maximum number of hits that are compared with each other; the work grows with the square of this number."""
 
 Stages = Stage | Iterable[Stage] | None
 
@@ -90,8 +90,8 @@ class PipelineOptions(PipelineParts, total=False):
 class Pipeline:
     """Queries stores and passes their hits through stages.
 
-    `rerank` takes a scorer (which reranks the top 20) or a stage; `gate`, `guard` and `shape` take one stage
-    or several. Deadline, event sink and capabilities apply to all of them. `timeout_s` is the timeout of
+    `rerank` is a scorer, which reranks the top 20, or one or more stages. `gate`, `guard` and `shape` are one
+    or more stages. Deadline, event sink and capabilities apply to all of them. `timeout_s` is the timeout of
     stores without their own.
     """
 
@@ -121,20 +121,20 @@ class Pipeline:
             (StageKind.SHAPE, _list_stages(shape)),
         ]
         self.stages = tuple(stage for _, stages in slots for stage in stages)
-        # The declared kind of a stage, or that of the argument; never its display name.
+        # The declared kind of a stage, or the kind of the argument; never the display name.
         self._kinds = tuple(getattr(stage, "kind", kind) for kind, stages in slots for stage in stages)
         self._names = tuple(map(display_name, self.stages))
-        # Computed once: isinstance with a protocol is slow.
+        # Computed once, because isinstance with a protocol is slow.
         self._use_neighbors = [
             stage for stage in self.stages if isinstance(stage, UsesNeighbors) and stage.uses_neighbors
         ]
-        # After a reranker the scores are its own, so only the scale of an earlier gate is checked.
+        # A reranker replaces the scores, so the scale is checked only for gates before it.
         for kind, stage in zip(self._kinds, self.stages, strict=True):
             if kind is StageKind.RERANK:
                 break
             if isinstance(stage, Gate):
                 stage.check_scale(self.stores)
-        # The first scorer: its breaker decides how much a gate before it may drop.
+        # The breaker of the first scorer decides how much a gate before it may drop.
         scorers = [stage.scorer for stage in self.stages if isinstance(stage, Rerank)]
         self._breaker_closed = partial(is_breaker_closed, scorers[0]) if scorers else None
         check_k(k)
@@ -158,7 +158,7 @@ class Pipeline:
 
     @property
     def requires(self) -> tuple[str, ...]:
-        """Every capability that a search needs: stores first, then stages."""
+        """All capabilities that a search requires: those of the stores, then those of the stages."""
         names = [ref.capability for ref in self.stores]
         for stage in self.stages:
             names.extend(required_capabilities(stage))
@@ -166,7 +166,7 @@ class Pipeline:
 
     @property
     def scorer(self) -> Scorer | None:
-        """The scorer of the last rerank stage, None without one."""
+        """The scorer of the last rerank stage; None without one."""
         return next((stage.scorer for stage in reversed(self.stages) if isinstance(stage, Rerank)), None)
 
     async def search(
@@ -182,9 +182,9 @@ class Pipeline:
     ) -> Ranking:
         """Return the best k hits within the deadline; the ranking names failed and skipped parts.
 
-        `deadline` is for callers that share one with other work; it replaces `deadline_s`.
-        Raises CapabilityError before any I/O, InputError for a wrong argument, RetrievalError if every store
-        failed. Stores that are late do not fail: without any hit at the deadline, the ranking is empty.
+        `deadline` replaces `deadline_s`, for callers that share a deadline with other work. Raises
+        CapabilityError before any I/O, InputError for an invalid argument, and RetrievalError if every store
+        failed. A late store does not count as failed: if all are late, the ranking is empty.
         """
         k = self.k if k is None else k
         check_k(k)
@@ -219,7 +219,7 @@ class Pipeline:
                 done = await self._run(pool, seconds, lazy=True)
                 await load_hits(done.hits)
             except DocumentLoadError:
-                # Again with every document verified: the store fails as a whole, and the ranking names it.
+                # Run again and verify every document: the damaged store fails as a whole, and the ranking names it.
                 pool.timings.clear()
                 done = await self._run(pool, seconds, lazy=False)
         pool.timings["total"] = (time.perf_counter() - started) * 1000
@@ -228,14 +228,14 @@ class Pipeline:
     rank = sync_method(search, "rank")
 
     def deadline_after(self, deadline_s: float | None) -> Deadline:
-        """Return the deadline of a search that starts now; the default is that of the pipeline."""
+        """Return the deadline of a search that starts now; None uses the deadline of the pipeline."""
         return Deadline.after(self.deadline_s if deadline_s is None else deadline_s, clock=self.clock)
 
     async def _run(self, pool: Pool, seconds: float | None, *, lazy: bool) -> Pool:
         """Query the stores, run the stages and cut to k."""
         started = time.perf_counter()
         deadline = pool.deadline
-        # Fusion alone takes little time; only further stages need a share of the deadline.
+        # Fusion takes little time, so only later stages need a share of the deadline.
         if seconds is not None and len(self.stages) > 1:
             deadline = deadline.sooner(seconds * FAN_OUT_SHARE)
         results = await fan_out(
@@ -265,7 +265,7 @@ class Pipeline:
             pool = replace(pool, warnings=(*pool.warnings, *await self._filter_warnings(pool)))
         pool.timings["fan-out"] = (time.perf_counter() - started) * 1000
         if len(failures) == len(results):
-            return pool  # all are late: nothing to fuse or rerank
+            return pool  # all stores are late, so there is nothing to fuse or rerank
         for kind, name, stage in zip(self._kinds, self._names, self.stages, strict=True):
             if stage in self._use_neighbors:
                 pool = await self.add_neighbors(pool)
@@ -276,10 +276,10 @@ class Pipeline:
         return pool
 
     async def _filter_warnings(self, pool: Pool) -> tuple[str, ...]:
-        """Return notes about conditions of the filter that no document meets, if all stores agree."""
-        hits = [hit for found in pool.lists.values() for hit in found]
+        """Return warnings about filter conditions that no document in any store meets."""
+        hits = [hit for store_hits in pool.lists.values() for hit in store_hits]
         keys = {condition.key for condition in list_conditions(parse_filter(pool.where))}
-        # Usually every key of the filter occurs in a hit, and no store has to be queried.
+        # Usually every key of the filter occurs in a hit, so no store has to be queried.
         absent = {key for key in keys if not any(key in hit.metadata for hit in hits)}
         if not absent or not all(hasattr(owner, "explain_filter") for owner in self._owners):
             return ()
@@ -288,13 +288,13 @@ class Pipeline:
         except Exception as exc:
             log.debug("the filter could not be explained: %s", redact(exc))
             return ()
-        agreed = absent.intersection(*notes)
-        return tuple(note for key, note in notes[0].items() if key in agreed)
+        unmatched = absent.intersection(*notes)
+        return tuple(note for key, note in notes[0].items() if key in unmatched)
 
     async def add_neighbors(self, pool: Pool) -> Pool:
         """Return the pool with the neighbors of its hits, computed from the vectors of one store.
 
-        Two stores may have different embedders, so the vectors of the store that knows most hits are used.
+        Stores may have different embedders, so only the store with vectors for the most hits is used.
         """
         # `vectors_of` is the name of the method in Resift 0.2.
         methods = [getattr(owner, "get_vectors", getattr(owner, "vectors_of", None)) for owner in self._owners]
@@ -305,7 +305,7 @@ class Pipeline:
         ids = [hit.id for hit in pool.hits[:MAX_NEIGHBOR_HITS]]
         try:
             vectors = max([await run_until(pool.deadline, read(ids)) for read in readers], key=len)
-            # In a thread, because the products would block the event loop for milliseconds.
+            # In a thread, because the dot products would block the event loop for milliseconds.
             neighbors = await run_until(pool.deadline, asyncio.to_thread(nearest_neighbors, vectors))
         except DeadlinePassed:
             return pool.degrade(f"{NEIGHBORS_STAGE}: no vectors in time")
@@ -316,10 +316,10 @@ class Pipeline:
         return replace(pool, neighbors=neighbors)
 
     async def close(self) -> None:
-        """Close the stores and scorers that can be closed."""
+        """Close all stores and scorers that can be closed."""
         scorers = (stage.scorer if isinstance(stage, ScoringStage) else stage for stage in self.stages)
         parts = [*self._owners, *scorers]
-        # By identity: a store with two views, or a scorer of two stages, is closed once.
+        # Compared by identity, so that a store with two views or a scorer in two stages is closed once.
         for part in {id(part): part for part in parts}.values():
             close = getattr(part, "aclose", None) or getattr(part, "close", None)
             if callable(close):
@@ -332,9 +332,9 @@ class Pipeline:
     def default(
         cls, store: Store, *, rerank: bool = True, reranker: str | None = None, **options: Unpack[PipelineParts]
     ) -> Pipeline:
-        """Return the default pipeline of a store: hybrid search, weighted fusion, rerank, blend.
+        """Return the default pipeline for a store: hybrid search, weighted fusion, reranking and blending.
 
-        `reranker` names another cross-encoder, built in or pinned by `resift models add`.
+        `reranker` selects another cross-encoder, built in or pinned by `resift models add`.
         """
         from resift.pipeline.defaults import default_options
 
@@ -342,36 +342,36 @@ class Pipeline:
 
     @classmethod
     def from_yaml(cls, path: str | Path, **options: Unpack[PipelineOptions]) -> Pipeline:
-        """Return the pipeline that a file describes; raises ConfigError with file and line."""
+        """Return the pipeline that a YAML file describes; raises ConfigError with file and line."""
         from resift.config import pipeline_from_yaml
 
         return pipeline_from_yaml(path, **options)
 
     @classmethod
     def from_config(cls, config: Mapping[str, object], **options: Unpack[PipelineOptions]) -> Pipeline:
-        """Return the pipeline that a dict describes, with the same keys as the file."""
+        """Return the pipeline that a dict describes, with the same keys as a pipeline file."""
         from resift.config import pipeline_from_config
 
         return pipeline_from_config(config, **options)
 
 
 async def _run_stage(stage: Stage, pool: Pool, kind: StageKind, name: str) -> Pool:
-    """Run one stage; if it fails or times out, the order stays and the pool is degraded."""
+    """Run one stage; if it fails or times out, the order does not change and the pool is degraded."""
     started = time.perf_counter()
     # A stage is asked to stop a little before it is abandoned, so that partial results are not lost.
     seconds, limited = pool.deadline.timeout_s, pool
     if seconds is not None:
         limited = replace(pool, deadline=_reserve(pool.deadline, seconds, STOP_S, STOP_SHARE))
-    own_fusion = keeps_all = False
-    if type(stage) is Fuse:  # subclasses are foreign: they may wait, and may break the contract
+    is_built_in_fusion = keeps_all = False
+    if type(stage) is Fuse:  # a subclass may wait, and may break the contract
         reranker = stage.reranker_for(pool) if stage.reranker is None else stage.reranker
         if isinstance(reranker, BUILT_IN_FUSION) and type(reranker) in BUILT_IN_FUSION and reranker.name in METHODS:
-            own_fusion = True
-            # It drops candidates on purpose: lists of weight 0, equal texts, or those beyond its k.
+            is_built_in_fusion = True
+            # With these options it drops candidates on purpose: lists of weight 0, equal texts, or hits beyond k.
             keeps_all = stage.keep is None and not {"weights", "identity", "dialect"} & reranker.options.keys()
     try:
-        # Our own stages without I/O never wait, so they need no task that could be abandoned.
-        if own_fusion or type(stage) in (Gate, Shape):
+        # Built-in stages without I/O never wait, so they do not need a task that can be abandoned.
+        if is_built_in_fusion or type(stage) in (Gate, Shape):
             done = await stage(limited)
         else:
             done = await run_until(pool.deadline, stage(limited))
@@ -379,19 +379,19 @@ async def _run_stage(stage: Stage, pool: Pool, kind: StageKind, name: str) -> Po
             done = validate_stage_output(pool, done, kind=kind, name=name)
     except DeadlinePassed:
         done = (await _fallback_order(pool)).degrade(f"{name}: no answer in time")
-    except DocumentLoadError:  # a failure of the store, not of the stage
+    except DocumentLoadError:  # the store failed, not the stage
         raise
-    # Every exception: the stage may be foreign, and the old order is better than no answer.
+    # Catches all exceptions: the stage may be third-party code, and the old order is better than no result.
     except Exception as exc:
         log.warning("stage %s failed: %s", name, redact(exc))
         done = (await _fallback_order(pool)).degrade(f"{name} failed: {redact(exc)}")
-    # Added up: two stages may have the same name.
+    # Summed, because two stages may have the same name.
     pool.timings[name] = pool.timings.get(name, 0.0) + (time.perf_counter() - started) * 1000
     return done if done.deadline is pool.deadline else replace(done, deadline=pool.deadline)
 
 
 async def _fallback_order(pool: Pool) -> Pool:
-    """Return the pool in its current order, or fused by plain RRF if it has none yet."""
+    """Return the pool in its current order, or fused with plain RRF if it has no order yet."""
     return pool if pool.hits or pool.cut else await Fuse()(pool)
 
 
@@ -400,8 +400,8 @@ def _reserve(deadline: Deadline, seconds: float, max_s: float, share: float) -> 
 
 
 def _list_stages(stages: Stages) -> list[Stage]:
-    listed = [] if stages is None else list(stages) if isinstance(stages, Iterable) else [stages]
-    for stage in listed:
+    stage_list = [] if stages is None else list(stages) if isinstance(stages, Iterable) else [stages]
+    for stage in stage_list:
         if not callable(stage):
             raise InputError(f"A stage is a {type(stage).__name__}; pass an async function from Pool to Pool.")
-    return listed
+    return stage_list

@@ -1,4 +1,4 @@
-"""Searches whose scores are probabilities or relevance values, with an optional threshold."""
+"""Search with probabilities or relevance values as scores, and an optional threshold."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ async def search_with_scores(
     calibration: Calibration | None = None,
     min_score: float | None = None,
 ) -> Ranking:
-    """Search, replace scores by probabilities if requested, and drop hits below `min_score`."""
-    wanted = check_scale(scores, calibration)
+    """Search, replace scores with probabilities if requested, and drop hits below `min_score`."""
+    as_probability = check_scale(scores, calibration)
     scorer = pipeline.scorer
-    if wanted and scorer is None:
+    if as_probability and scorer is None:
         raise InputError(
             "Probabilities come from a reranker, and this pipeline has none. Add one, or use scores='raw'."
         )
-    calibrator = calibrator_for(scorer, calibration) if wanted and scorer is not None else None
-    # One deadline for the search and for scoring the remaining hits.
+    calibrator = calibrator_for(scorer, calibration) if as_probability and scorer is not None else None
+    # The search and the scoring of the remaining hits share one deadline.
     deadline = pipeline.deadline_after(deadline_s)
     ranking = await pipeline.search(query, k=k, where=where, deadline=deadline)
     if scorer is not None and calibrator is not None:
@@ -53,9 +53,9 @@ async def search_with_relevance(
     deadline_s: float | None = None,
     min_score: float | None = None,
 ) -> tuple[Ranking, tuple[float, ...]]:
-    """Return the ranking and the relevance of each hit, including those dropped by `min_score`.
+    """Return the ranking and the relevance of each hit, including hits dropped by `min_score`.
 
-    The hits keep the scores of the pipeline.
+    The hits keep the scores from the pipeline.
     """
     ranking = await pipeline.search(query, k=k, where=where, deadline_s=deadline_s)
     shown = ranking_relevance(ranking, pipeline)

@@ -1,4 +1,4 @@
-"""The stages of Resift: fuse, gate, rerank, shape, and any function on hits."""
+"""The built-in stages: fuse, gate, rerank, shape, context, prune, and a stage for any function on hits."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from resift.validation import check_fields, option
 
 
 class Fuse:
-    """Fuse the lists of the stores into one, by RRF unless another reranker is given.
+    """Fuse the lists of the stores into one, with RRF unless another reranker is given.
 
-    Takes a reranker, or `make`, which builds one from the store names in declared order. `keep` is the `k` of
-    the reranker; None fuses all candidates, so that later stages can choose from all.
+    Takes a reranker, or a function `make` that builds one from the store names in declared order. `keep` is
+    the `k` of the reranker; None keeps all candidates, so that later stages can choose among them.
     """
 
     name = "fuse"
@@ -50,28 +50,28 @@ class Fuse:
         self.make = make
         self.keep = keep
         self.requires = required_capabilities(reranker)
-        self._made: tuple[object, Reranker] | None = None  # the last one, with the names it was made for
+        self._cached: tuple[object, Reranker] | None = None  # the last reranker, with the key it was built for
 
     async def __call__(self, pool: Pool) -> Pool:
-        """Return the pool with fused hits; hits of equal score are ordered by id."""
+        """Return the pool with fused hits; hits with equal scores are ordered by id."""
         per_store = [list(hits) for hits in pool.lists.values()]
         k = sum(map(len, per_store)) if self.keep is None else self.keep
         reranker = self.reranker_for(pool) if self.reranker is None else self.reranker
         options: JsonObject = {}
-        # A reranker with the plain signature `fuse(per_store, *, k)` gets nothing else.
+        # A reranker with the plain signature `fuse(per_store, *, k)` gets no other arguments.
         for name in _extra_arguments(type(reranker)):
             if name == "query":
                 options["query"] = pool.query
             else:
                 lists = {r.source: r for r in pool.trace if r.kind is StageKind.RETRIEVE}
-                known = [lists.get(store) for store in pool.lists]
+                records = [lists.get(store) for store in pool.lists]
                 options[name] = (
-                    [(record.languages if record else None) or "any" for record in known]
+                    [(record.languages if record else None) or "any" for record in records]
                     if name == "languages"
-                    else [record.retrieval_mode if record else "" for record in known]
+                    else [record.retrieval_mode if record else "" for record in records]
                 )
-        answer: JsonValue = reranker.fuse(per_store, k=k, **options)
-        fused = await answer if inspect.isawaitable(answer) else answer
+        result: JsonValue = reranker.fuse(per_store, k=k, **options)
+        fused = await result if inspect.isawaitable(result) else result
         if isinstance(fused, FusedHits):
             return pool.reorder(fused, *fused.records)
         name = declared_name(reranker) or "fuse"
@@ -81,18 +81,18 @@ class Fuse:
         """Return the reranker for the stores of this pool."""
         if self.reranker is not None:
             return self.reranker
-        # Declared order, even for stores without hits: it decides whose text and metadata are kept.
+        # Names of all stores in declared order, even without hits: the first store's text and metadata are kept.
         names = tuple(pool.lists)
-        if self._made is None or self._made[0] != (names, pool.sink):
-            made = self.make(names) if self.make else RRFReranker(sources=list(names), sink=pool.sink)
-            self._made = (names, pool.sink), made
-        return self._made[1]
+        if self._cached is None or self._cached[0] != (names, pool.sink):
+            reranker = self.make(names) if self.make else RRFReranker(sources=list(names), sink=pool.sink)
+            self._cached = (names, pool.sink), reranker
+        return self._cached[1]
 
 
-# Cached by type: reading a signature takes longer than fusing.
+# Cached by type, because reading a signature takes longer than fusing.
 @lru_cache(maxsize=64)
 def _extra_arguments(kind: type[Reranker]) -> tuple[str, ...]:
-    """Return which of the optional arguments `fuse` of this type takes."""
+    """Return the optional arguments that the `fuse` method of this type accepts."""
     parameters = inspect.signature(kind.fuse).parameters
     names = [name for name in ("query", "retrieval_modes", "languages") if name in parameters]
     if "searched" in parameters and "retrieval_modes" not in parameters:  # the name in Resift 0.2
@@ -104,7 +104,7 @@ def _extra_arguments(kind: type[Reranker]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class GateOptions:
-    """Options of the gate in a pipeline file, next to the profile."""
+    """Options of the gate in a pipeline file, in addition to the profile."""
 
     section: str | None = option("Section of searches that do not name one.", default=None)
     rerank_top_n: int | None = option("Hits that tightening never drops; k by default.", default=None, min=1)
@@ -157,38 +157,38 @@ class Gate:
         return done.with_notes(grade=result.grade.letter)
 
     def check_scale(self, stores: Iterable[StoreRef]) -> None:
-        """Raise InputError if the floors are for another scale than that of the scores after fusion."""
+        """Raise InputError if the scale of the floors differs from the scale of the scores after fusion."""
         signal = self.profile.signal
         scales = {ref.name: _SCALES.get(ref.kind) for ref in stores}
         self.profile.check_scale("fused" if signal == OWN_SCORE else scales.get(signal), signal=signal)
 
 
-# The scale of the scores per kind of store.
+# Kind of store -> scale of its scores.
 _SCALES = {"vector": "cosine", "doc": "bm25", "hybrid": "fused"}
 
 
 def is_breaker_closed(scorer: Scorer | None) -> bool:
-    """Whether the breaker of a scorer is CLOSED; True without a breaker."""
+    """Whether the breaker of a scorer is CLOSED; True if the scorer has no breaker."""
     breaker = scorer_breaker(scorer)
     return breaker is None or breaker.state is State.CLOSED
 
 
 Depth = Callable[[Pool], int]
-"""Chooses how many hits of a pool to rerank."""
+"""A function that returns the rerank depth for a pool."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdaptiveDepth:
-    """A depth for `Rerank` that depends on the fused scores, at most `max_depth`.
+    """A rerank depth that depends on the fused scores, at most `max_depth`.
 
-    Only weighted fusion has comparable scores; after any other fusion the depth is `otherwise`.
+    Only weighted fusion has comparable scores. After any other fusion, the depth is `otherwise`.
     """
 
     max_depth: int = MAX_DEPTH
     otherwise: int = 20
 
     def __call__(self, pool: Pool) -> int:
-        """Return how many hits of this pool to rerank."""
+        """Return the rerank depth for this pool."""
         fused = next((record for record in reversed(pool.trace) if record.kind is StageKind.FUSE), None)
         scores = [hit.score for hit in pool.hits if hit.score is not None]
         # Only weighted fusion records weights.
@@ -198,10 +198,10 @@ class AdaptiveDepth:
 
 
 class Rerank:
-    """Order the best `depth` hits by a scorer; the others follow in their order.
+    """Rerank the top `depth` hits with a scorer; the other hits follow in their previous order.
 
-    `depth` is a number, None for all hits, or a function of the pool (`AdaptiveDepth`). A depth of 0 from
-    the function leaves the pool as it is.
+    `depth` is a number, None for all hits, or a function of the pool (`AdaptiveDepth`). If the function
+    returns 0, the pool is unchanged.
     """
 
     kind = StageKind.RERANK
@@ -223,7 +223,7 @@ class Rerank:
         self.requires = required_capabilities(scorer)
 
     async def __call__(self, pool: Pool) -> Pool:
-        """Return the reranked pool; without time left, the order stays and the pool is degraded."""
+        """Return the reranked pool; if no time is left, the order does not change and the pool is degraded."""
         if not pool.hits:
             return pool
         if pool.deadline.expired:
@@ -232,7 +232,7 @@ class Rerank:
         if depth == 0:
             return pool
         top = pool.hits if depth is None else pool.hits[:depth]
-        await load_hits(top)  # here, because a document that cannot be read is not a failure of the scorer
+        await load_hits(top)  # loaded here, because an unreadable document is not a failure of the scorer
         result = await rerank_hits(
             self.scorer,
             pool.query,
@@ -243,17 +243,17 @@ class Rerank:
             stage=self.name,
             sink=pool.sink,
         )
-        # Only within k: deeper hits are not part of the answer.
+        # Only hits within k count as unscored: deeper hits are not part of the result.
         unscored = (*result.unscored, *[hit.id for hit in pool.hits[len(top) : pool.k]])
         done = replace(pool.reorder(result.hits, result.record), tier=result.provider, unscored=unscored)
         return done.degrade(result.reason or self.name) if result.degraded else done
 
 
 class Shape:
-    """Blend, guard, fold, diversify and recover by one policy, then cut to k.
+    """Blend, guard, fold, diversify and recover hits according to a policy, then cut to k.
 
-    The default policy blends and guards. `section` is the default for searches without one. `vectors`
-    (id -> vector) lets diversity compare vectors instead of words.
+    The default policy blends and guards. `section` is the default for searches without one. With `vectors`
+    (id -> vector), diversity compares vectors instead of words.
     """
 
     kind = StageKind.SHAPE
@@ -273,7 +273,7 @@ class Shape:
 
     @property
     def uses_neighbors(self) -> bool:
-        """Whether the blend uses the neighbors of the hits."""
+        """Whether the blend uses neighbors of the hits."""
         return self.policy.blend is not None and self.policy.blend.uses_neighbors
 
     async def __call__(self, pool: Pool) -> Pool:
@@ -299,10 +299,10 @@ class Shape:
 
 
 class Context:
-    """Make passages of the final hits and the chunks around them, within a budget; the order stays.
+    """Build passages from the final hits and the chunks around them, within a budget; the order does not change.
 
-    The last stage of a pipeline, or the one before `Prune`. `Ranking.passages` has the result, and
-    `Ranking.context` makes a prompt of it.
+    It is the last stage of a pipeline, or the one before `Prune`. `Ranking.passages` contains the result, and
+    `Ranking.context` turns it into a prompt.
     """
 
     kind = StageKind.SHAPE
@@ -314,7 +314,7 @@ class Context:
         self.count_tokens = count_tokens
 
     async def __call__(self, pool: Pool) -> Pool:
-        """Return the pool with passages; without neighbors it is degraded."""
+        """Return the pool with passages; it is degraded if the neighbors cannot be read."""
         hits = pool.hits[: pool.k]
         if not hits:
             return pool
@@ -328,9 +328,9 @@ class Context:
 
 
 class Prune:
-    """Keep the sentences of the passages, or of the final hits, that answer the query; the order stays.
+    """Keep only the sentences of the passages, or of the final hits, that answer the query.
 
-    The reranker of the pipeline scores them, unless another scorer is given.
+    The order does not change. The reranker of the pipeline scores the sentences, unless a scorer is given.
     """
 
     kind = StageKind.SHAPE
@@ -349,7 +349,7 @@ class Prune:
         self.count_tokens = count_tokens
 
     async def __call__(self, pool: Pool) -> Pool:
-        """Return the pool with shorter passages; if sentences cannot be scored, it is degraded."""
+        """Return the pool with shorter passages; it is degraded if the sentences cannot be scored."""
         hits = pool.hits[: pool.k]
         scorer = self.own_scorer or (pool.reader.scorer if pool.reader else None)
         if not hits:
@@ -369,13 +369,13 @@ class Prune:
         return done.degrade(result.reason) if result.reason else done
 
 
-def _token_counter(pool: Pool, own: TokenCounter | None) -> TokenCounter:
-    return own or (pool.reader.token_counter() if pool.reader else None) or estimate_tokens
+def _token_counter(pool: Pool, counter: TokenCounter | None) -> TokenCounter:
+    return counter or (pool.reader.token_counter() if pool.reader else None) or estimate_tokens
 
 
 @dataclass(frozen=True, slots=True)
 class OnHits:
-    """Use a function on hits, sync or async, as a stage; hits that it does not return are dropped."""
+    """Use a sync or async function on hits as a stage; hits that it does not return are dropped."""
 
     name: str
     function: Callable[[Sequence[Hit]], Sequence[Hit] | Awaitable[Sequence[Hit]]]
@@ -383,6 +383,6 @@ class OnHits:
 
     async def __call__(self, pool: Pool) -> Pool:
         """Return the pool with the hits that the function returned."""
-        # With the trace, so that functions that need evidence find it.
+        # The hits carry the trace for functions that need evidence.
         hits = self.function(FusedHits(pool.hits, *pool.trace))
         return pool.reorder(await hits if inspect.isawaitable(hits) else hits)

@@ -1,4 +1,4 @@
-"""Two-stage search with the interface of txtai: a broad first search, then reranking."""
+"""Two-stage search with txtai's interface: a broad first stage, then reranking."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from resift.validation import check_k
 Row = JsonObject
 
 TEXT_KEYS = ("text", "content", "title")
-"""Keys of the text of a row; the first one with text counts."""
+"""Keys under which a row may contain its text; the first one with text is used."""
 
 
 class _Default(int):
-    """The default of a number, distinguishable from the same number of a caller."""
+    """A default value that can be distinguished from the same number passed by a caller."""
 
 
 TEN = _Default(10)
@@ -33,7 +33,7 @@ TEN = _Default(10)
 
 @runtime_checkable
 class BatchSearch(Protocol):
-    """The search interface of txtai: many queries at once."""
+    """txtai's interface for searching many queries at once."""
 
     def batchsearch(self, queries: list[str], limit: int, **kwargs: JsonValue) -> list[list[object]]:
         """Return the rows for each query."""
@@ -41,11 +41,11 @@ class BatchSearch(Protocol):
 
 
 class TwoStage:
-    """Searches `embeddings` for `limit*factor` rows and lets `similarity` choose the best `limit`.
+    """Searches `embeddings` for `limit*factor` rows and returns the best `limit` according to `similarity`.
 
-    `embeddings`: a store, or an object with txtai's `batchsearch(queries, limit, **kwargs)` that keeps
-    content. `similarity`: a callable `(query, texts)` that yields `(index, score)`, or a scorer. Unscored
-    rows come last in their old order, with score None.
+    `embeddings` is a store, or an object with txtai's `batchsearch(queries, limit, **kwargs)` that stores
+    content. `similarity` is a scorer, or a callable `(query, texts)` that yields `(index, score)`. Unscored
+    rows come last in their previous order, with score None.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class TwoStage:
     def __call__(
         self, query: str | list[str], limit: int = 3, factor: int = TEN, **kwargs: object
     ) -> list[Row] | list[list[Row]]:
-        """Return the best rows for a query, or one list of rows per query for a list."""
+        """Return the best rows for a query, or one list of rows per query for a list of queries."""
         return run_sync(self.search(query, limit, factor, **kwargs))
 
     def batch(self, queries: Sequence[str], limit: int = 3, factor: int = TEN, **kwargs: object) -> list[list[Row]]:
@@ -82,11 +82,11 @@ class TwoStage:
     async def search(
         self, query: str | list[str], limit: int = 3, factor: int = TEN, **kwargs: object
     ) -> list[Row] | list[list[Row]]:
-        """Return the same as a call, async. A `factor` replaces that of the fetch policy."""
-        listed = [query] if isinstance(query, str) else query
-        if not isinstance(listed, (list, tuple)) or not all(isinstance(each, str) for each in listed):
+        """Async version of calling the object. `factor` replaces the factor of the fetch policy."""
+        query_list = [query] if isinstance(query, str) else query
+        if not isinstance(query_list, (list, tuple)) or not all(isinstance(each, str) for each in query_list):
             raise InputError(f"The query is a {type(query).__name__}; pass a string or a list of strings.")
-        queries = list(listed)
+        queries = list(query_list)
         check_k(limit, name="limit")
         policy = self.fetch if factor is TEN else replace(self.fetch, factor=factor)
         if limit == 0 or not queries:
@@ -96,14 +96,14 @@ class TwoStage:
             ranked = [(await self._rerank(q, rows))[:limit] for q, rows in zip(queries, results, strict=True)]
         return ranked[0] if isinstance(query, str) else ranked
 
-    async def _retrieve(self, queries: list[str], wanted: int, kwargs: Mapping[str, object]) -> list[list[Row]]:
+    async def _retrieve(self, queries: list[str], k: int, kwargs: Mapping[str, object]) -> list[list[Row]]:
         if isinstance(self.embeddings, BatchSearch):
-            results = await asyncio.to_thread(self.embeddings.batchsearch, queries, wanted, **kwargs)
+            results = await asyncio.to_thread(self.embeddings.batchsearch, queries, k, **kwargs)
             if len(results) != len(queries):
                 raise InputError(f"batchsearch returned {len(results)} results for {len(queries)} queries.")
         else:
             search = self.embeddings.search
-            results = [await _call_search(search, query, wanted, kwargs) for query in queries]
+            results = [await _call_search(search, query, k, kwargs) for query in queries]
         return [[_to_dict(row, i) for i, row in enumerate(rows)] for rows in results]
 
     async def _rerank(self, query: str, rows: list[Row]) -> list[Row]:
@@ -112,7 +112,7 @@ class TwoStage:
         texts = [self._text(row, i) for i, row in enumerate(rows)]
         pairs: Iterable[tuple[int, float | None]]
         if isinstance(self.similarity, Scorer):
-            # By position: rows of other systems may have no id, or the same id twice.
+            # Use the position as the id: rows of other systems may have no id, or the same id twice.
             hits = [
                 Hit(str(i), text, metadata=nested if isinstance(nested := row.get("metadata"), Mapping) else {})
                 for i, (row, text) in enumerate(zip(rows, texts, strict=True))
@@ -120,10 +120,10 @@ class TwoStage:
             result = await self.similarity.score(query, hits, deadline=Deadline.never())
             pairs = enumerate(result.values)
         else:
-            answer = await asyncio.to_thread(self.similarity, query, texts)
-            pairs = await answer if inspect.isawaitable(answer) else answer
+            output = await asyncio.to_thread(self.similarity, query, texts)
+            pairs = await output if inspect.isawaitable(output) else output
         scores = _scores_by_row(pairs, len(rows))
-        # Stable: unscored rows and equal scores keep their order.
+        # The sort is stable: unscored rows and rows with equal scores keep their order.
         order = sorted(range(len(rows)), key=lambda i: math.inf if (score := scores[i]) is None else -score)
         return [{**rows[i], "score": scores[i]} for i in order]
 
@@ -132,21 +132,19 @@ class TwoStage:
         if not texts:
             raise InputError(
                 f"Row {i} (id {row.get('id')!r}) has no text under {', '.join(self.text_keys)}. "
-                "The second stage needs it: keep content in the index (txtai: content=True), and select it."
+                "The second stage needs it: store content in the index (txtai: content=True) and select it."
             )
         return next((text for text in texts if text.strip()), texts[0])
 
 
-async def _call_search(
-    search: Callable[..., object], query: str, wanted: int, kwargs: Mapping[str, object]
-) -> list[object]:
-    """Search a store, or in a thread an index whose `search(query, limit)` is not async."""
+async def _call_search(search: Callable[..., object], query: str, k: int, kwargs: Mapping[str, object]) -> list[object]:
+    """Call an async `search`, or run a synchronous `search(query, limit)` in a thread."""
     if inspect.iscoroutinefunction(search):
-        return list(await search(query, k=wanted, **kwargs))
-    # txtai calls it limit, Resift's stores k.
+        return list(await search(query, k=k, **kwargs))
+    # The argument is called `limit` in txtai and `k` in Resift's stores.
     name = "k" if "k" in inspect.signature(search).parameters else "limit"
-    answer: JsonValue = await asyncio.to_thread(search, query, **{name: wanted}, **kwargs)
-    return list(await answer if inspect.isawaitable(answer) else answer)
+    rows: JsonValue = await asyncio.to_thread(search, query, **{name: k}, **kwargs)
+    return list(await rows if inspect.isawaitable(rows) else rows)
 
 
 def _to_dict(row: object, i: int) -> Row:
@@ -161,7 +159,7 @@ def _to_dict(row: object, i: int) -> Row:
 
 
 def _scores_by_row(pairs: Iterable[tuple[int, float | None]], size: int) -> list[float | None]:
-    """Return one score per row from (index, score) pairs; raises InputError for other indices."""
+    """Return one score per row from (index, score) pairs; raises InputError for an invalid index."""
     scores: list[float | None] = [None] * size
     seen: set[int] = set()
     for index, score in pairs:
@@ -171,7 +169,7 @@ def _scores_by_row(pairs: Iterable[tuple[int, float | None]], size: int) -> list
             i = -1
         if not 0 <= i < size or i in seen:
             raise InputError(
-                f"similarity returned index {index!r}; each must be one of 0 to {size - 1}, and only once."
+                f"similarity returned index {index!r}; each index must be from 0 to {size - 1} and occur only once."
             )
         seen.add(i)
         number = math.nan if score is None else float(score)

@@ -1,4 +1,4 @@
-"""Circuit breakers, time budgets and fallback tiers: an answer even if a provider is slow, down or wrong."""
+"""Circuit breakers, time budgets and fallback tiers: results even if a provider is slow, down or faulty."""
 
 from resift.resilience.breaker import CircuitBreaker, CircuitBreakerChanged, Permit, breakers, key_id
 from resift.resilience.budget import Budget

@@ -1,6 +1,6 @@
-"""Circuit breakers: stop calling a provider that fails, and find out with single probes when it is back.
+"""Circuit breakers: stop calling a failing provider, and use single probes to detect when it is back.
 
-`CircuitBreaker` puts the state machine of `circuit` behind a lock, with a clock, permits and timeouts.
+`CircuitBreaker` adds a lock, a clock, permits and timeouts to the state machine in `circuit`.
 `breakers` shares one breaker per provider, address, model and key within the process.
 """
 
@@ -42,7 +42,7 @@ T = TypeVar("T")
 log = logging.getLogger("resift.resilience")
 
 LEASE_GRACE_S = 5.0
-"""A probe that has not reported this long after its timeout counts as lost."""
+"""A probe is lost if it has not reported this many seconds after its timeout."""
 
 
 class CircuitBreakerChanged(Event, name="circuit_breaker_changed"):
@@ -56,7 +56,7 @@ class CircuitBreakerChanged(Event, name="circuit_breaker_changed"):
 
 
 class BreakerSnapshot(TypedDict):
-    """The state of a breaker for operators."""
+    """The state of a breaker, for operators."""
 
     name: str
     state: str
@@ -72,8 +72,8 @@ class BreakerSnapshot(TypedDict):
 class Permit:
     """Permission for one call; report its outcome once.
 
-    Each report returns whether it had an effect: a second or late one has none. `probe` is True if this call
-    decides whether a half-open breaker closes.
+    Each report returns whether it had an effect; a second or late report has none. `probe` is True if the
+    outcome of this call decides whether a half-open breaker closes.
     """
 
     __slots__ = ("_breaker", "_generation", "_open", "_sink", "probe")
@@ -86,7 +86,7 @@ class Permit:
         self._open = True
 
     def success(self) -> bool:
-        """Report that the provider answered well."""
+        """Report that the call succeeded."""
         return self._breaker._report(self, SUCCESS)
 
     def failure(self, reason: str = "failure") -> bool:
@@ -94,11 +94,11 @@ class Permit:
         return self._breaker._report(self, Verdict(Outcome.FAILURE, reason))
 
     def neutral(self) -> bool:
-        """Report an outcome that says nothing about the provider."""
+        """Report an outcome that does not count for or against the provider."""
         return self._breaker._report(self, NEUTRAL)
 
     def hold(self, seconds: float | None = None, reason: str = "rate_limited") -> bool:
-        """Report that the provider asks for a pause, clamped to 1–300 s."""
+        """Report that the provider requested a pause, clamped to 1–300 s."""
         return self._breaker._report(self, Verdict(Outcome.HOLD, reason, clamp_hold(seconds)))
 
     def error(self, error: BaseException) -> bool:
@@ -107,10 +107,10 @@ class Permit:
 
 
 class CircuitBreaker:
-    """Stops calling a provider that fails, and finds out with single probes when it is back.
+    """Stops calls to a failing provider, and uses single probes to detect when it is back.
 
-    Threads and event loops can share it. One logical call is one permit, even if it makes several requests.
-    `timeout_s` is the longest a guarded call may take.
+    Threads and event loops can share a breaker. A logical call needs one permit, even if it makes several
+    requests. `timeout_s` is the maximum duration of a guarded call.
     """
 
     def __init__(
@@ -142,23 +142,23 @@ class CircuitBreaker:
 
     @property
     def state(self) -> State:
-        """The state at this moment of the clock."""
+        """The current state, according to the clock."""
         return self._update(self._circuit.tick, lambda circuit: circuit.state)
 
     def refuses(self, *, sink: Sink | None = None) -> bool:
-        """Whether a call would be refused now; `sink` gets the event of a transition that is due."""
+        """Whether a call would be rejected now; `sink` receives the event of a transition that is due."""
         return self._update(self._circuit.tick, lambda circuit: circuit.state is State.OPEN or circuit.probing, sink)
 
     def subscribe(self, listener: Sink) -> None:
-        """Send `circuit_breaker_changed` events to this listener too; it is called outside the lock."""
+        """Add a listener for `circuit_breaker_changed` events; it is called outside the lock."""
         with self._lock:
             self._listeners = (*self._listeners, listener)
 
     def acquire(self, *, timeout_s: float | None = None, sink: Sink | None = None) -> Permit:
-        """Return a permit for one call; raises CircuitOpenError if the call is refused.
+        """Return a permit for one call; raises CircuitOpenError if the call is rejected.
 
-        `timeout_s` is how long this call may take; a probe without a report 5 s later is lost. `sink` gets
-        the events that this call causes, in addition to the listeners.
+        `timeout_s` is the maximum duration of this call. A probe that has not reported 5 s after that is lost.
+        `sink` receives the events that this call causes, in addition to the listeners.
         """
         limit_s = self.timeout_s if timeout_s is None else require_seconds("timeout_s", timeout_s)
         with self._lock:
@@ -169,7 +169,7 @@ class CircuitBreaker:
                 outcome: Permit | CircuitOpenError = self._refuse(now_s)
             else:
                 outcome = Permit(self, generation, sink, probe=self._circuit.probing)
-        # Outside the lock: a listener may use the breaker, or be slow.
+        # Emitted outside the lock, because a listener may be slow or use the breaker.
         self._emit(changes, sink)
         if isinstance(outcome, CircuitOpenError):
             raise outcome
@@ -181,7 +181,7 @@ class CircuitBreaker:
     ) -> AsyncIterator[Permit]:
         """Guard a block: acquire a permit, limit the time, and report one outcome.
 
-        Raises CircuitOpenError instead of entering, and ProviderTimeout when the time is up.
+        Raises CircuitOpenError if the call is rejected, and ProviderTimeout if the block takes too long.
         """
         limit_s = self.timeout_s if timeout_s is None else timeout_s
         if deadline is not None:
@@ -194,7 +194,7 @@ class CircuitBreaker:
             async with timer:
                 yield permit
         except BaseException as exc:
-            # Only this timer: a TimeoutError raised by the block is the provider's.
+            # Only if this timer expired: the block may raise a TimeoutError of the provider.
             if timer.expired() and isinstance(exc, TimeoutError):
                 permit.failure("timeout")
                 raise ProviderTimeout(
@@ -202,7 +202,7 @@ class CircuitBreaker:
                 ) from exc
             permit.error(exc)
             raise
-        if timer.expired():  # the block suppressed the cancellation, but it was too late
+        if timer.expired():  # the block suppressed the cancellation, but the call took too long
             permit.failure("timeout")
         permit.success()
 
@@ -214,22 +214,22 @@ class CircuitBreaker:
             return await fn()
 
     def force_open(self, hold_s: float | None = None) -> None:
-        """Refuse all calls for that long; by default until `force_close` or `reset`."""
+        """Reject all calls for `hold_s` seconds; by default until `force_close` or `reset`."""
         seconds = math.inf if hold_s is None else require_seconds("hold_s", hold_s)
         self._update(lambda now_s: self._circuit.open(now_s, seconds, "forced"), lambda _: None)
 
     def force_close(self) -> None:
-        """Close now; failures count from zero."""
+        """Close the breaker now and reset the failure count."""
         self._update(lambda now_s: self._circuit.close("forced"), lambda _: None)
 
     def reset(self) -> None:
-        """Return to the state of a new breaker, totals included."""
+        """Return to the state of a new breaker, and clear the totals."""
         self._update(lambda now_s: self._circuit.close("reset"), lambda _: None)
         with self._lock:
             self._totals.clear()
 
     def snapshot(self) -> BreakerSnapshot:
-        """Return the state for operators."""
+        """Return the state of the breaker, for operators."""
         return self._update(
             self._circuit.tick,
             lambda circuit: BreakerSnapshot(
@@ -246,12 +246,12 @@ class CircuitBreaker:
         )
 
     def reset_after_fork(self) -> None:
-        """Let a forked child send its own probe: the one in flight reports to the parent."""
+        """Allow a forked child to send its own probe, because a probe in flight reports to the parent."""
         self._circuit.probing = False
 
     def _report(self, permit: Permit, verdict: Verdict) -> bool:
         with self._lock:
-            # A permit of an earlier generation would count a call of the last outage against the provider.
+            # A permit of an earlier generation is ignored: its call may belong to a previous outage.
             counted = permit._open and self._circuit.report(permit._generation, verdict, self._clock())
             permit._open = False
             self._totals[verdict.outcome.value if counted else "ignored"] += 1
@@ -260,7 +260,7 @@ class CircuitBreaker:
         return counted
 
     def _update(self, act: Callable[[float], None], read: Callable[[Circuit], T], sink: Sink | None = None) -> T:
-        """Act on the circuit under the lock, read from it, and emit its transitions outside the lock."""
+        """Apply a change and read a value under the lock, then emit the transitions outside the lock."""
         with self._lock:
             act(self._clock())
             result = read(self._circuit)
@@ -273,7 +273,7 @@ class CircuitBreaker:
         return changes
 
     def _emit(self, changes: list[Change], sink: Sink | None = None) -> None:
-        # A sink that is also a listener gets each event once.
+        # A sink that is also a listener receives each event only once.
         known = sink is None or any(listener is sink for listener in self._listeners)
         for change in changes:
             event = CircuitBreakerChanged(breaker=self.name, **change._asdict())
@@ -285,14 +285,14 @@ class CircuitBreaker:
         wait_s = self._circuit.retry_in_s(now_s)
         subject = f"The breaker of {self.name!r}" if self.name else "The breaker"
         if self._circuit.state is State.HALF_OPEN:
-            message = f"{subject} is half-open and its probe is in flight; not called."
+            message = f"{subject} is half-open and its probe is in flight; the call was not made."
         else:
-            message = f"{subject} is open ({self._circuit.reason}); not called for another {wait_s:.3g} s."
+            message = f"{subject} is open ({self._circuit.reason}); no calls for another {wait_s:.3g} s."
         return CircuitOpenError(message, provider=self.name, retry_after_s=wait_s)
 
 
 class BreakerKey(NamedTuple):
-    """Calls with the same key share a breaker."""
+    """The key of a shared breaker: calls with the same key share one."""
 
     provider: str
     base_url: str
@@ -316,13 +316,13 @@ class BreakerArguments(TypedDict, total=False):
 
 
 def key_id(key: str | None) -> str:
-    """Return a short fingerprint of an API key that is safe to show; empty without a key."""
-    # Prefixed, so that it differs from plain hashes of the key elsewhere.
+    """Return a short fingerprint of an API key that is safe to display; empty without a key."""
+    # The prefix makes it differ from plain hashes of the same key.
     return hashlib.sha256(b"resift:" + key.encode()).hexdigest()[:12] if key else ""
 
 
 class BreakerRegistry:
-    """Breakers by key; the options of the first caller make the breaker, later callers share it."""
+    """Breakers by key. The first caller's options configure a breaker; later callers share it."""
 
     def __init__(self) -> None:
         self._lock = ForkSafeLock()
@@ -331,33 +331,33 @@ class BreakerRegistry:
     def for_key(
         self, provider: str, base_url: str = "", model: str = "", key_id: str = "", **options: Unpack[BreakerArguments]
     ) -> CircuitBreaker:
-        """Return the breaker of this key; it is created on first use with these options."""
+        """Return the breaker for this key, which is created with these options on first use."""
         key = BreakerKey(provider, _strip_url(base_url), model, key_id)
         with self._lock:
             if key not in self._breakers:
                 arguments: BreakerArguments = {"name": provider, **options}
                 self._breakers[key] = (CircuitBreaker(**arguments), options)
             breaker, first_options = self._breakers[key]
-        # Not an error: which client is made first is often random.
+        # Not an error, because it is often random which client is created first.
         if options != first_options:
-            log.warning("breaker of %s already exists with other options; those stay", provider)
+            log.warning("the breaker of %s already exists with other options, which still apply", provider)
         return breaker
 
     def for_scorer(self, scorer: Scorer, **options: Unpack[BreakerArguments]) -> CircuitBreaker:
-        """Return the shared breaker of a scorer's provider, or a new one if it has none to share."""
+        """Return the shared breaker of a scorer's provider, or a new breaker if the scorer does not share one."""
         if isinstance(scorer, SharesBreaker):
             return self.for_key(*scorer.breaker_key, **options)
         arguments: BreakerArguments = {"name": display_name(scorer), **options}
         return CircuitBreaker(**arguments)
 
     def snapshot(self) -> list[dict[str, object]]:
-        """Return the state of every breaker, sorted by key, for operators."""
+        """Return the state of all breakers, sorted by key, for operators."""
         with self._lock:
             entries = sorted((key, breaker) for key, (breaker, _) in self._breakers.items())
         return [{**key._asdict(), **breaker.snapshot()} for key, breaker in entries]
 
     def reset(self) -> None:
-        """Reset every breaker; clients keep theirs."""
+        """Reset all breakers; clients keep using them."""
         with self._lock:
             entries = [breaker for breaker, _ in self._breakers.values()]
         for breaker in entries:
@@ -370,11 +370,11 @@ class BreakerRegistry:
 
 
 breakers = BreakerRegistry()
-"""The registry of this process."""
+"""The breaker registry of this process."""
 
 
 def _strip_url(url: str) -> str:
-    """Drop user, password, query and fragment: operators see the key of a breaker."""
+    """Remove user, password, query and fragment from a URL, because the key of a breaker is visible to operators."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2].lower()
     return f"{parts.scheme.lower()}://{host}{parts.path.rstrip('/')}" if host else url.rstrip("/")

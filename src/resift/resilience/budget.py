@@ -1,4 +1,4 @@
-"""Budgets: decide from measured latency whether there is time to call a provider for n items."""
+"""Budgets: use the measured latency to decide whether there is time to call a provider for n items."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from resift.resilience.circuit import require_seconds
 from resift.validation import option
 
 WINDOW = 32
-"""How many recent calls count."""
+"""Number of recent calls that are taken into account."""
 
 MIN_SAMPLES = 4
-"""With fewer measurements than this, the initial value replaces the missing ones."""
+"""Minimum number of measurements; the initial value replaces missing ones."""
 
 QUANTILE = 0.75
-"""Above the median, because an admitted call that does not finish costs more than a skipped one."""
+"""Quantile of the measurements. It is above the median, because an unfinished call costs more than a skipped one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,11 +32,11 @@ class BudgetOptions:
 
 
 class Budget:
-    """Admits a call if `remaining ≥ max(absolute_floor, n × per_item) + reserve`.
+    """Allows a call if `remaining ≥ max(absolute_floor, n × per_item) + reserve`.
 
     `per_item` starts at `per_item_floor_s` and follows the measured latency: the 0.75 quantile of the last 32
-    calls within `memory_s` seconds, limited to the two bounds. Small calls, for which the absolute floor
-    decides, are not measured: they say nothing about the time per item.
+    calls within `memory_s` seconds, clamped to `per_item_bounds_s`. Small calls, for which the absolute floor
+    applies, are not measured, because they are mostly overhead.
     """
 
     def __init__(
@@ -69,37 +69,37 @@ class Budget:
         )
 
     def allows(self, n: int, deadline: Deadline, *, provider: str = "") -> bool:
-        """Whether n items can be scored in time, with the reserve left over."""
-        # A nanosecond of tolerance: remaining time is a difference of two large floats.
+        """Whether there is time to score n items and keep the reserve."""
+        # The tolerance is a nanosecond, because the remaining time is a difference of two large floats.
         return deadline.remaining_s() + 1e-9 >= self.needed_s(n, provider=provider) + self.reserve_s
 
     def needed_s(self, n: int, *, provider: str = "") -> float:
-        """Return the seconds that n items take, at least the absolute floor."""
+        """Return the estimated seconds for n items; at least the absolute floor."""
         return max(self.absolute_floor_s, n * self.per_item_s(provider))
 
     def per_item_s(self, provider: str = "") -> float:
-        """Return the current seconds per item; the initial value without recent measurements."""
+        """Return the current estimate of seconds per item; without recent measurements, the initial value."""
         recent = self._recent.get(provider)
         if recent is None:
             return self.per_item_floor_s
         with self._lock:
-            # Old measurements expire, so that a slow hour does not exclude a provider forever.
+            # Old measurements expire, so that a slow period does not exclude a provider forever.
             oldest_s = self._clock() - self._memory_s
             samples = [sample_s for time_s, sample_s in recent if time_s >= oldest_s]
         if not samples:
             return self.per_item_floor_s
-        # One slow first call must not exclude the next one.
+        # A slow first call must not exclude the following calls.
         samples += [self.per_item_floor_s] * (MIN_SAMPLES - len(samples))
         quantile_s = sorted(samples)[int(QUANTILE * (len(samples) - 1) + 0.5)]
         return min(max(quantile_s, self._low_s), self._high_s)
 
     def record(self, n: int, elapsed_s: float, *, provider: str = "", finished: bool = True) -> None:
-        """Record one call for n items; `finished=False` for one that ran out of time."""
-        # A few items are mostly overhead: their time per item would exclude larger calls.
+        """Record a call for n items; pass `finished=False` if it ran out of time."""
+        # Calls for a few items are mostly overhead, so their time per item would exclude larger calls.
         if n <= 0 or n * self.per_item_floor_s < self.absolute_floor_s:
             return
         sample_s = max(0.0, elapsed_s) / n
-        # An unfinished call only shows that it needs longer than this.
+        # An unfinished call only shows that the true time is longer.
         if not finished and sample_s <= self.per_item_s(provider):
             return
         with self._lock:

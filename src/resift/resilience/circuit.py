@@ -1,11 +1,11 @@
-"""The state machine of a circuit breaker, without lock or clock: the time is an argument.
+"""The state machine of a circuit breaker. It has no lock and no clock: the time is an argument.
 
 CLOSED ──failure_threshold failures in a row──▶ OPEN ──cooldown──▶ HALF_OPEN
    ▲                                             ▲                  │    │
    └────successful probes: success_threshold─────┼──────────────────┘    │
                                                  └──failed or lost probe─┘
 
-`classify` decides what an error says about the provider.
+`classify` decides whether an error counts against the provider.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from resift.errors import InputError
 from resift.validation import option
 from resift.validation.declared_types import as_float
 
-# Providers may ask for any pause. Shorter ones are raised, longer ones are probably a mistake.
+# Limits of a pause that a provider requests. Longer pauses are probably a mistake.
 HOLD_MIN_S = 1.0
 HOLD_MAX_S = 300.0
-AUTH_HOLD_S = 300.0  # a rejected key stays rejected until somebody changes it
+AUTH_HOLD_S = 300.0  # a rejected API key is rejected until somebody changes it
 
 
 class Outcome(enum.Enum):
-    """SUCCESS and FAILURE move the counters, NEUTRAL moves nothing, HOLD opens the circuit at once."""
+    """SUCCESS and FAILURE change the counters, NEUTRAL changes nothing, HOLD opens the circuit at once."""
 
     SUCCESS = "success"
     FAILURE = "failure"
@@ -38,7 +38,7 @@ class Outcome(enum.Enum):
 
 
 class Verdict(NamedTuple):
-    """An outcome with its reason, and the length of a hold; None is the breaker's cooldown."""
+    """An outcome with its reason and the length of a hold; None means the breaker's cooldown."""
 
     outcome: Outcome
     reason: str = ""
@@ -48,7 +48,7 @@ class Verdict(NamedTuple):
 SUCCESS = Verdict(Outcome.SUCCESS)
 NEUTRAL = Verdict(Outcome.NEUTRAL)
 
-# Mistakes of the caller, lack of time and calls that were never made say nothing about the provider.
+# Caller mistakes, missed deadlines and calls that were never made do not count against the provider.
 _NEUTRAL_ERRORS = (
     errors.ProviderRejected,
     errors.CircuitOpenError,
@@ -60,12 +60,12 @@ _NEUTRAL_ERRORS = (
 
 
 def classify(error: BaseException) -> Verdict:
-    """Return what an error means for the breaker; an unknown error is a failure."""
+    """Return the verdict for an error; an unknown error is a failure."""
     if isinstance(error, BaseExceptionGroup):
-        # Of several errors the one that says most about the provider.
+        # The most severe error in the group decides.
         severity = (Outcome.HOLD, Outcome.FAILURE, Outcome.NEUTRAL)
         return min(map(classify, error.exceptions), key=lambda verdict: severity.index(verdict.outcome))
-    # Not an Exception: cancelled by the caller, Ctrl-C, or the interpreter is shutting down.
+    # Other BaseExceptions mean that the caller cancelled, pressed Ctrl-C, or that the interpreter shuts down.
     if not isinstance(error, Exception) or isinstance(error, _NEUTRAL_ERRORS):
         return NEUTRAL
     if isinstance(error, errors.ProviderAuthError):
@@ -85,22 +85,22 @@ def classify(error: BaseException) -> Verdict:
 
 
 def clamp_hold(seconds: float | None) -> float | None:
-    """Return a pause between 1 and 300 s; None if the provider did not give a valid one."""
+    """Return a pause clamped to 1–300 s; None if the provider did not send a valid one."""
     if seconds is None or math.isnan(seconds):
         return None
     return min(max(seconds, HOLD_MIN_S), HOLD_MAX_S)
 
 
 def require_seconds(name: str, value: float) -> float:
-    """Return a finite number of seconds ≥ 0, or raise InputError."""
+    """Return the value as a finite number of seconds, 0 or more; raises InputError for other values."""
     number = as_float(value)
     if not 0 <= number <= 1e15:
-        raise InputError(f"{name} is {value!r}; pass finite seconds ≥ 0.")
+        raise InputError(f"{name} is {value!r}; pass a finite number of seconds, 0 or more.")
     return number
 
 
 class State(enum.StrEnum):
-    """The state of a circuit; equal to its name as a string."""
+    """The state of a circuit. Each value equals its name as a string."""
 
     CLOSED = "CLOSED"
     OPEN = "OPEN"
@@ -119,7 +119,7 @@ class BreakerOptions:
 
 @dataclass(frozen=True)
 class Rules(BreakerOptions):
-    """All numbers of a circuit, validated."""
+    """All settings of a circuit, validated."""
 
     jitter: float = 0.1
     max_cooldown_s: float = 600.0
@@ -133,20 +133,20 @@ class Rules(BreakerOptions):
         for name in ("cooldown_s", "max_cooldown_s"):
             require_seconds(name, getattr(self, name))
         if require_seconds("timeout_s", self.timeout_s) == 0:
-            raise InputError("timeout_s is 0; a call needs some time. Pass seconds > 0.")
+            raise InputError("timeout_s is 0; pass a number of seconds greater than 0.")
         if not 0 <= as_float(self.jitter) < 1:
-            raise InputError(f"jitter is {self.jitter!r}; pass a fraction from 0 to below 1, such as 0.1.")
+            raise InputError(f"jitter is {self.jitter!r}; pass a fraction from 0 to less than 1, such as 0.1.")
 
     def cooldown_after(self, trips: int) -> float:
-        """Return the cooldown after this many consecutive trips: doubled each time, capped, with jitter."""
+        """Return the cooldown after this many consecutive trips. It doubles each time, is capped, and has jitter."""
         ceiling = max(self.max_cooldown_s, self.cooldown_s)
-        # Bounded: 2.0 ** 1024 would overflow after a thousand trips.
+        # The exponent is bounded, because 2.0 ** 1024 would overflow.
         seconds = min(ceiling, self.cooldown_s * 2.0 ** min(trips - 1, 64))
-        # Jitter keeps many processes from probing a provider at the same moment.
+        # Jitter prevents many processes from probing a provider at the same moment.
         return min(ceiling, seconds * (1 + self.jitter * (2 * self.random() - 1)))
 
     def hold(self, seconds: float | None) -> float:
-        """Return the length of a pause; by default the cooldown."""
+        """Return the length of a pause in seconds; by default the cooldown."""
         return min(max(self.cooldown_s, HOLD_MIN_S), HOLD_MAX_S) if seconds is None else seconds
 
 
@@ -160,7 +160,7 @@ class Change(NamedTuple):
 
 
 class Circuit:
-    """State, counters and the probe. Every transition raises `generation`, which identifies old permits."""
+    """State, counters and probe. Every transition increments `generation`, which identifies old permits."""
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
@@ -176,13 +176,13 @@ class Circuit:
         if self.state is State.CLOSED:
             return
         if self.state is State.HALF_OPEN and self.probing and now_s >= self.lease_until_s:
-            # From the end of the lease, not from the time of this call.
+            # The cooldown starts at the end of the lease, not at the time of this call.
             self._trip(self.lease_until_s, "probe_lost")
         if self.state is State.OPEN and now_s >= self.until_s:
             self._move(State.HALF_OPEN, "cooldown_over")
 
     def admit(self, now_s: float, lease_s: float) -> int | None:
-        """Return the generation of a new permit, or None if the call is refused."""
+        """Return the generation of a new permit, or None if the call is rejected."""
         self.tick(now_s)
         if self.state is State.CLOSED:
             return self.generation
@@ -194,7 +194,7 @@ class Circuit:
         return self.generation
 
     def report(self, generation: int, verdict: Verdict, now_s: float) -> bool:
-        """Apply the verdict of a permit; False if the permit is older than the current state."""
+        """Apply the verdict of a permit; return False if the permit is older than the current state."""
         self.tick(now_s)
         if generation != self.generation:
             return False
@@ -214,12 +214,12 @@ class Circuit:
         return True
 
     def open(self, now_s: float, seconds: float, reason: str) -> None:
-        """Open now, for that long."""
+        """Open the circuit now, for this many seconds."""
         self._move(State.OPEN, reason, open_for_s=seconds)
         self.until_s = now_s + seconds
 
     def close(self, reason: str) -> None:
-        """Close now and reset all counters."""
+        """Close the circuit now and reset all counters."""
         self.trips = 0
         self._move(State.CLOSED, reason)
 
@@ -239,7 +239,7 @@ class Circuit:
         self._reset(state, reason)
 
     def _reset(self, state: State, reason: str) -> None:
-        # Not the trips: until a recovery, each further one doubles the cooldown.
+        # Trips are not reset: until the provider recovers, each further trip doubles the cooldown.
         self.generation += 1
         self.state = state
         self.reason = reason

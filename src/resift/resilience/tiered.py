@@ -1,4 +1,4 @@
-"""Tiered scoring: the first scorer that can answer in time scores the pool."""
+"""Tiered scoring: the first scorer that can respond in time scores the pool."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from resift.types import Hit, ScorerInfo, Scores
 from resift.validation import check_arguments
 
 HANDOVER_S = 0.02
-"""A scorer's deadline is at most this much earlier than its timeout."""
+"""Maximum time between a scorer's deadline and its later timeout."""
 
 SkipReason = Literal["circuit_breaker", "budget", "api_error", "cost"]
 
 
 class CrossEncoderSkipped(Scored, name="cross_encoder_skipped"):
-    """A tier above the last one did not score the pool; `error` is the type of the exception."""
+    """A tier before the last one did not score the pool; `error` is the type of the exception."""
 
     reason: SkipReason
     error: str | None
@@ -42,13 +42,13 @@ class CrossEncoderSkipped(Scored, name="cross_encoder_skipped"):
 
 
 class CrossEncoderSucceeded(Scored, name="cross_encoder_succeeded"):
-    """A tier above the last one scored the pool, so the fallback did not run."""
+    """A tier before the last one scored the pool, so the fallback did not run."""
 
     unscored: int
 
 
 class FallbackReranked(Scored, name="fallback_reranked"):
-    """The last tier scored the pool; `degraded` is False if it is the only tier by choice."""
+    """The last tier scored the pool; `degraded` is False if no other tier was configured."""
 
     degraded: bool
 
@@ -68,7 +68,7 @@ class Tier:
 
 
 class _Skip(Exception):
-    """Why a tier did not score: a code for machines and a message for people."""
+    """The reason why a tier did not score: a code for programs and a message for people."""
 
     def __init__(self, reason: SkipReason, message: str, error: str | None = None) -> None:
         super().__init__(message)
@@ -78,12 +78,13 @@ class _Skip(Exception):
 
 
 class Tiered:
-    """Scores with the first tier that can; tiers above the last one may be skipped or fail.
+    """Scores with the first tier that is available; all tiers but the last may be skipped or fail.
 
-    `primary=None` (no key, switched off) is a choice: the fallback runs and the scores are not degraded. If
-    the primary is skipped or fails, the fallback's scores are `degraded`, with the reason. An error of the
-    last tier is raised, and `rescore` then keeps the previous order. Without `breaker=`, a primary shares the
-    breaker of its `breaker_key` or gets a new one; a scorer with a `breaker` attribute keeps that.
+    `primary=None` (no API key, or switched off) is intended: the fallback runs and the scores are not
+    degraded. If the primary is skipped or fails, the fallback's scores are `degraded`, with the reason. An
+    error of the last tier is raised, and `rescore` then keeps the previous order. Without `breaker=`, a
+    primary shares the breaker for its `breaker_key` or gets a new one. A scorer with a `breaker` attribute
+    keeps that breaker.
     """
 
     @check_arguments
@@ -100,15 +101,15 @@ class Tiered:
         self.name = name
         self._sink = sink
         self._budget = budget or Budget()
-        after = fallback if isinstance(fallback, Sequence) else [fallback]
-        scorers = (primary, *after)
+        fallbacks = fallback if isinstance(fallback, Sequence) else [fallback]
+        scorers = (primary, *fallbacks)
         optional = [tier if tier is None or isinstance(tier, Tier) else Tier(tier) for tier in scorers]
         if breaker is not None and optional[0] is not None:
             optional[0] = replace(optional[0], breaker=breaker)
         tiers = [tier for tier in optional if tier is not None]
         if not tiers:
             raise InputError("Tiered has no tier: primary and fallback are None. Pass at least one scorer.")
-        # The last tier has no breaker: there is no other tier to call instead.
+        # The last tier gets no breaker, because there is no other tier to call instead.
         for i, tier in enumerate(tiers[:-1]):
             if tier.breaker is None and scorer_breaker(tier.scorer) is None:
                 tiers[i] = replace(tier, breaker=breakers.for_scorer(tier.scorer))
@@ -119,42 +120,42 @@ class Tiered:
 
     @property
     def breaker(self) -> CircuitBreaker | None:
-        """The breaker of the first tier, which shows whether the primary works."""
+        """The breaker of the first tier, which shows whether the primary is available."""
         return self.tiers[0].breaker or scorer_breaker(self.tiers[0].scorer)
 
     @property
     def requires(self) -> frozenset[str]:
-        """The capabilities that any of the tiers requires."""
-        return frozenset(need for tier in self.tiers for need in required_capabilities(tier.scorer))
+        """The capabilities that the tiers require."""
+        return frozenset(name for tier in self.tiers for name in required_capabilities(tier.scorer))
 
     @property
     def info(self) -> ScorerInfo:
-        """The description that all tiers share; scores have the description of the tier that made them."""
+        """The description that all tiers share. Scores have the description of the tier that produced them."""
         first, *others = (describe_scorer(tier.scorer) for tier in self.tiers)
         if all(replace(other, name=first.name) == first for other in others):
             return replace(first, name=self.name)
         return ScorerInfo(name=self.name)
 
     def with_instruction(self, instruction: str) -> Self:
-        """Return these tiers with an instruction for those that follow one; breakers and budgets are shared."""
-        instructed = copy.copy(self)
-        instructed.tiers = tuple(
+        """Return a copy with an instruction for the tiers that follow one; it shares breakers and budgets."""
+        clone = copy.copy(self)
+        clone.tiers = tuple(
             replace(tier, scorer=tier.scorer.with_instruction(instruction))
             if isinstance(tier.scorer, FollowsInstructions)
             else tier
             for tier in self.tiers
         )
-        return instructed
+        return clone
 
     async def aclose(self) -> None:
-        """Close the tiers that can be closed."""
+        """Close all tiers that can be closed."""
         for tier in self.tiers:
             if hasattr(tier.scorer, "aclose"):
                 await tier.scorer.aclose()
 
     async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
-        """Return the scores of the first tier that can score; raises the error of the last tier."""
-        # No tier is called: an empty call would count as a success of its provider.
+        """Return the scores of the first tier that is available; raises the error of the last tier."""
+        # Without hits, no tier is called: an empty call would count as a success of its provider.
         if not hits:
             return Scores((), self.tiers[0].name)
         skipped: list[str] = []
@@ -189,16 +190,16 @@ class Tiered:
         budget = tier.budget or self._budget
         if tier.breaker is not None and tier.breaker.refuses(sink=self._sink):
             raise _Skip("circuit_breaker", f"the breaker of {tier.name} is open")
-        # Before the permit: a budget skip must not use up the probe.
+        # Checked before the permit is acquired, because a skipped call must not use up the probe.
         if not budget.allows(len(hits), deadline, provider=tier.name):
             needed_s = budget.needed_s(len(hits), provider=tier.name) + budget.reserve_s
             left_s = deadline.remaining_s()
             raise _Skip("budget", f"{tier.name} needs {needed_s:.2f} s and {left_s:.2f} s are left")
         started_s = deadline.clock()
         try:
-            scores = await self._guarded(tier, query, hits, deadline.reserve(budget.reserve_s))
+            scores = await self._call_guarded(tier, query, hits, deadline.reserve(budget.reserve_s))
         except Exception as exc:
-            # Other failures say nothing about the latency.
+            # Only timeouts tell something about the latency.
             if isinstance(exc, TimeoutError):
                 spent_s = deadline.clock() - started_s
                 budget.record(len(hits), spent_s, provider=tier.name, finished=False)
@@ -217,10 +218,10 @@ class Tiered:
     async def _score_last(self, query: str, hits: Sequence[Hit], deadline: Deadline, skipped: list[str]) -> Scores:
         tier = self.tiers[-1]
         started_s = deadline.clock()
-        # It always gets its reserved time, even if the tiers above overran theirs.
-        own = Deadline(max(deadline.at_s, started_s + self._budget.reserve_s), deadline.clock)
+        # The last tier always gets its reserved time, even if the tiers before it overran theirs.
+        extended = Deadline(max(deadline.at_s, started_s + self._budget.reserve_s), deadline.clock)
         try:
-            scores = await self._guarded(tier, query, hits, own)
+            scores = await self._call_guarded(tier, query, hits, extended)
         except Exception as exc:
             if not skipped:
                 raise
@@ -235,13 +236,13 @@ class Tiered:
         emit(self._sink, event)
         return scores
 
-    async def _guarded(self, tier: Tier, query: str, hits: Sequence[Hit], deadline: Deadline) -> Scores:
-        """Call the scorer inside its breaker, so that a useless answer counts as a failure, too."""
+    async def _call_guarded(self, tier: Tier, query: str, hits: Sequence[Hit], deadline: Deadline) -> Scores:
+        """Call the scorer inside its breaker, so that a response without scores also counts as a failure."""
         if tier.breaker is not None:
             async with tier.breaker.guard(deadline, sink=self._sink):
                 return await _call_scorer(tier, query, hits, deadline)
         if scorer_breaker(tier.scorer) is not None:
-            # It has its own timeout. Another one around it would look like a cancelled call to its breaker.
+            # The scorer has its own timeout. To its breaker, a second timeout would look like a cancelled call.
             return await _call_scorer(tier, query, hits, deadline)
         timer = asyncio.timeout(deadline.timeout_s)
         try:
@@ -254,7 +255,7 @@ class Tiered:
 
 
 async def _call_scorer(tier: Tier, query: str, hits: Sequence[Hit], deadline: Deadline) -> Scores:
-    # A little early, so that the scorer can return partial scores instead of being cancelled.
+    # The deadline is a little early, so that the scorer can return partial scores instead of being cancelled.
     until = deadline.sooner(tier.breaker.timeout_s if tier.breaker else None)
     early = until.reserve(min(HANDOVER_S, 0.1 * until.remaining_s()))
     scores = await tier.scorer.score(query, hits, deadline=early)
@@ -262,7 +263,7 @@ async def _call_scorer(tier: Tier, query: str, hits: Sequence[Hit], deadline: De
     if len(scores.values) != n:
         raise ProviderBadAnswer(f"{name} returned {len(scores.values)} scores for {n} hits.", provider=name)
     values = [value for value in scores.values if value is not None]
-    # An answer without scores is a failure: the breaker counts it and the next tier is called.
+    # A response without scores is a failure: the breaker counts it and the next tier is called.
     if not values:
         why = f": {scores.reason}" if scores.reason else ""
         raise ProviderBadAnswer(f"{name} scored none of {n} hits{why}.", provider=name)
@@ -272,7 +273,7 @@ async def _call_scorer(tier: Tier, query: str, hits: Sequence[Hit], deadline: De
 
 
 def scorer_breaker(scorer: Scorer | None) -> CircuitBreaker | None:
-    """Return the `breaker` attribute of a scorer; most have none."""
+    """Return the `breaker` attribute of a scorer, or None; most scorers do not have one."""
     breaker = getattr(scorer, "breaker", None)
     return breaker if isinstance(breaker, CircuitBreaker) else None
 
