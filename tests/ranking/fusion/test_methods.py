@@ -179,7 +179,7 @@ def test_phi_lies_between_0_and_1(phi):
         (["ab"], InputError, "List 0 is a str"),
         ([{"id": "a"}], InputError, "List 0 is a dict"),
         ([[{"id": "a"}]], InvalidHitError, "List 0 starts with a dict"),
-        ([[Hit("a"), "b"]], InvalidHitError, "holds a str"),
+        ([[Hit("a"), "b"]], InvalidHitError, "contains a str"),
     ],
 )
 def test_anything_but_lists_of_hits_raises_input_error(lists, error, message):

@@ -65,7 +65,7 @@ def test_vectors_of_an_unknown_script_do_not_count():
     lists = {"query": "дата каталога", "retrieval_modes": BOTH}
     english = weighted([words, meaning], languages=["any", ("en",)], **lists)
     assert [hit.id for hit in english] == ["a", "b", "c", "d"], "hits without keyword match keep an order"
-    assert "meaning weight 0: the model of meaning does not know this script" in english.records[0].note
+    assert "meaning weight 0: the model of meaning was not trained on this script" in english.records[0].note
     for languages in ("any", ("en", "ru")):
         fused = weighted([words, meaning], languages=["any", languages], **lists)
         assert fused.records[0].weights["meaning"] == pytest.approx(default_model().dense.base)

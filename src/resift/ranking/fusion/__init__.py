@@ -1,7 +1,7 @@
-"""Rank fusion: several ranked lists become one. The functions have the names of their papers.
+"""Rank fusion: merge several ranked lists into one. The functions are named after their papers.
 
-`rrf` is the default. `compare` shows how engines would order the same lists. `METHODS` has every function by
-name. All take lists of `Hit`s and return a new list.
+`rrf` is the default. `compare` shows how other engines would order the same lists. `METHODS` maps names to
+functions. All functions take lists of `Hit`s and return a new list.
 """
 
 from resift.ranking.fusion.dialects import DIALECTS

@@ -1,8 +1,8 @@
-"""Reciprocal rank fusion and score fusion exactly as named engines compute them, one row of data each.
+"""Reciprocal rank fusion and score fusion exactly as specific engines compute them, described as data.
 
-Engines disagree on the first rank, the constant, weights, identity of hits, ties, and which copy of a hit is
-returned. A row here reproduces that engine's numbers bit for bit, for lists in the engine's order. Options
-that the engine lacks are rejected.
+Engines differ in the first rank, the constant, weights, identity of hits, ties, and which copy of a hit they
+return. A dialect reproduces the numbers of its engine bit for bit, for lists in the engine's order. Options
+that the engine does not have are rejected.
 """
 
 from __future__ import annotations
@@ -40,41 +40,41 @@ Weighting = Literal["as given", "normalized", "none"]
 
 
 def _text_key(hit: Hit) -> str:
-    """Return the text, by which LangChain identifies documents; the id if there is no text."""
+    """Return the text, which identifies documents in LangChain, or the id if there is no text."""
     return f"text:{hit.text}" if hit.text else f"id:{hit.id}"
 
 
 def _node_key(hit: Hit) -> str:
-    """Return text and metadata, which LlamaIndex hashes; the id if there is no text."""
+    """Return text and metadata, which LlamaIndex hashes, or the id if there is no text."""
     return f"text:{hit.text}{dict(hit.metadata)}" if hit.text else f"id:{hit.id}"
 
 
 Values = Callable[[Sequence[Hit], float, float, int], list[float]]
-"""What a list adds to each of its hits, from the hits, the weight, the constant and the number of lists."""
+"""Computes the values of a list's hits from the hits, the weight, the constant and the number of lists."""
 
 
 def _by_rank(part: Callable[[int, float, float, int], float]) -> Values:
-    """Return the values of an engine that computes them from ranks, the first of which is 0."""
+    """Return the values function of an engine that uses ranks, counted from 0."""
     return lambda hits, weight, k_param, lists: [part(rank, weight, k_param, lists) for rank in range(len(hits))]
 
 
 def _by_score(scale: Scale) -> Values:
-    """Return the values of an engine that scales scores; an unscored hit counts as 0."""
+    """Return the values function of an engine that scales scores; the score of an unscored hit is 0."""
     return lambda hits, weight, *_: [value * weight for value in scale([hit.score or 0.0 for hit in hits])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """How an engine fuses lists."""
+    """The fusion algorithm of an engine."""
 
     values: Values
     k_param: float = 60
-    min_k_param: float | None = None  # None: the engine's constant is fixed
+    min_k_param: float | None = None  # None if the engine's constant is fixed
     weighting: Weighting = "as given"
     keeps_zero_weights: bool = True
     equal_weight: Callable[[int], float] = lambda lists: 1.0
     add: Callable[[float, float], float] = lambda total, part: total + part
-    takes_best: bool = False  # the best of a hit's values instead of their sum
+    takes_best: bool = False  # use the best of a hit's values instead of their sum
     finish: Callable[[float, int], float] = lambda total, lists: total
     key: Callable[[Hit], str] = lambda hit: hit.id
     identity: str = "id"
@@ -85,7 +85,7 @@ class Dialect:
 
 
 def _single(value: float) -> float:
-    """Round to single precision, as an engine with 32-bit scores does."""
+    """Round to single precision, for engines with 32-bit scores."""
     rounded: float = struct.unpack("f", struct.pack("f", value))[0]
     return rounded
 
@@ -98,7 +98,7 @@ DIALECTS: dict[str, Dialect] = {
     "elasticsearch": Dialect(
         values=_by_rank(lambda rank, weight, k_param, _: weight / (k_param + rank + 1)), min_k_param=1, ties="id"
     ),
-    # Ranks start at 0, so 61 is 60 + 1. The total is then divided by the best possible one.
+    # Ranks start at 0, so 61 is 60 + 1. The total is divided by the highest possible total.
     "haystack": Dialect(
         values=_by_rank(lambda rank, weight, _, lists: (weight * lists) / (61 + rank)),
         equal_weight=lambda lists: 1 / lists,
@@ -114,7 +114,7 @@ DIALECTS: dict[str, Dialect] = {
         identity="content",
         takes_identity=True,
     ),
-    # It sorts each list by score before it counts ranks, and returns the copy that it saw last.
+    # It sorts each list by score before it counts ranks, and returns the last copy of a hit.
     "llama-index": Dialect(
         values=_by_rank(lambda rank, *_: 1.0 / (rank + 60.0)),
         weighting="none",
@@ -130,7 +130,7 @@ DIALECTS: dict[str, Dialect] = {
         equal_weight=lambda lists: 1 / lists,
         keeps_zero_weights=False,
     ),
-    # It adds 32-bit floats: totals can be equal that differ in 64 bits.
+    # It adds 32-bit floats, so totals that differ in 64 bits can be equal.
     "weaviate": Dialect(
         values=_by_rank(lambda rank, weight, *_: _single(weight / (60 + rank))),
         equal_weight=lambda lists: 1 / lists,
@@ -145,7 +145,7 @@ DIALECTS: dict[str, Dialect] = {
 _TIE_KEYS: dict[str, Callable[[Hit], tuple[float | str, ...]]] = {
     "id": lambda hit: (hit.id,),
     "score": lambda hit: (-(hit.score or 0.0), hit.id),
-    # The sort is stable: equal keys stay in the order in which they were first seen.
+    # The sort is stable: hits with equal keys keep the order in which they were first seen.
     "seen": lambda hit: (),
 }
 
@@ -171,7 +171,7 @@ def fuse_as(
     sources: Sequence[str] | None = None,
     identity: Identity | None = None,
 ) -> FusedHits:
-    """Fuse as the named engine does, for lists in the given or declared order."""
+    """Fuse lists, in the order given or declared, exactly as this engine does."""
     name = dialect_name(name) if dialects is DIALECTS else check_choice(name, dialects, f"dialect of {method}")
     dialect = dialects[name]
     constant = dialect.k_param if k_param is None else check_number(k_param, "k_param")
@@ -186,8 +186,8 @@ def fuse_as(
     if dialect.takes_identity and identity is not None:
         key = key_function(identity) or (lambda hit: hit.id)
     elif identity not in (None, dialect.identity):
-        raise InputError(f"Hits are the same by {dialect.identity} in {name}: omit identity, or the dialect.")
-    # Lists of weight 0 count here: engines divide by the number of lists that they got.
+        raise InputError(f"{name} identifies hits by {dialect.identity}: omit identity, or the dialect.")
+    # Lists with weight 0 are counted, because engines divide by the number of all lists.
     names = list_names(rankings)
     count = len(names)
     factors = [dialect.equal_weight(count)] * count if weights is None and names else check_weights(weights, names)
@@ -199,7 +199,7 @@ def fuse_as(
         if not factor and not dialect.keeps_zero_weights:
             continue
         ranked = sorted(hits, key=lambda hit: hit.score or 0.0, reverse=True) if dialect.sorts_lists else hits
-        # Engines count an id that a list repeats each time. Sums are plain: the last bit must be the engine's.
+        # Engines count a repeated id each time. Plain sums reproduce the engine's result to the last bit.
         for hit, value in zip(ranked, dialect.values(ranked, factor, constant, count), strict=True):
             entry = totals.setdefault(key(hit), _EngineTotal(hit))
             if dialect.takes_best:
@@ -212,11 +212,11 @@ def fuse_as(
                 entry.hit = entry.hit if dialect.keeps == "first" else hit
             entry.hits.append(hit)
     for entry in totals.values():
-        # Ties by id must not depend on the order of the lists: exact sums.
+        # Sums must be exact if ties are sorted by id, so that they do not depend on the order of the lists.
         if dialect.ties == "id":
             entry.total = fsum(entry.parts.values())
         entry.total = dialect.finish(entry.total, count)
-        if not math.isfinite(entry.total):  # an engine would return it, but it is not a valid score here
+        if not math.isfinite(entry.total):  # an engine would return it, but in Resift it is not a valid score
             raise InputError(TOO_LARGE)
     order = sorted(totals.values(), key=lambda entry: (-entry.total, *_TIE_KEYS[dialect.ties](entry.hit)))
     record = StageRecord(
@@ -235,7 +235,7 @@ def fuse_as(
 
 @dataclass(slots=True)
 class _EngineTotal:
-    """The total of one key: the hit to return, what each list added, and all hits that were added."""
+    """The total of one key: the hit to return, the value from each list, and all hits with this key."""
 
     hit: Hit
     parts: dict[str, float] = field(default_factory=dict)
@@ -244,26 +244,26 @@ class _EngineTotal:
 
 
 def dbsf_qdrant(scores: Sequence[float]) -> list[float]:
-    """Scale by the sample deviation; a single score, or equal ones, become 0.5."""
+    """Scale by the sample standard deviation; a single score or equal scores become 0.5."""
     equal = [0.5] * len(scores)
-    # n - 1 would divide by zero for a single score.
+    # For a single score, the divisor n - 1 would be zero.
     return equal if len(scores) < 2 else _scale(scores, *_limits(scores, len(scores) - 1), equal=equal)
 
 
 def _dbsf_haystack(scores: Sequence[float]) -> list[float]:
-    """Scale by the population deviation; equal scores stay unchanged."""
+    """Scale by the population standard deviation; equal scores are unchanged."""
     if not scores or min(scores) == max(scores):
         return list(scores)
     return _scale(scores, *_limits(scores, len(scores)), equal=list(scores))
 
 
 def _dbsf_llama_index(scores: Sequence[float]) -> list[float]:
-    """Scale by the population deviation; equal scores become 1.0 if positive, else 0.0."""
+    """Scale by the population standard deviation; equal scores become 1.0 if positive, else 0.0."""
     return _scale(scores, *_limits(scores, len(scores))) if scores else []
 
 
 def _relative_llama_index(scores: Sequence[float]) -> list[float]:
-    """Scale from lowest to highest; equal scores become 1.0 if positive, else 0.0."""
+    """Scale by the lowest and the highest score; equal scores become 1.0 if positive, else 0.0."""
     return _scale(scores, min(scores), max(scores)) if scores else []
 
 

@@ -1,7 +1,7 @@
-"""Ranked lists in, one fused list out: everything that the fusion methods share.
+"""Code that all fusion methods share: validate ranked lists, and build the fused list.
 
 A method calls `prepare_lists`, computes one value per hit and list, and passes both to `fuse_values`, which
-adds up the values and records what each total is made of.
+adds up the values and records the parts of each total.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ Rankings = Sequence[Sequence[Hit]]
 Total = Callable[[list[float]], float]
 T = TypeVar("T")
 
-TOO_LARGE = "The scores are too large to add up. Put them on one scale: normalize='min-max'."
+TOO_LARGE = "The scores are too large to add up. Normalize them: normalize='min-max'."
 
 
 class ListOptions(TypedDict, total=False):
-    """Options that every fusion method takes.
+    """Options of all fusion methods.
 
-    weights    how much each list counts, by position or by source name; 0 ignores a list
-    sources    whose text and metadata win if several lists have a hit, first one first; other lists follow
-               in the order given
-    identity   what makes two hits the same: id (default), content, id-source, or a function
+    weights    the weight of each list, by position or by source name; 0 ignores a list
+    sources    the precedence of sources: if several lists contain a hit, the text and metadata of the first
+               source are kept; other lists follow in the order given
+    identity   how hits are identified: id (default), content, id-source, or a function
     """
 
     weights: Weights | None
@@ -46,7 +46,7 @@ class ListOptions(TypedDict, total=False):
 class RankedList(NamedTuple):
     """The hits of one source by identity key, best first. Duplicates are counted and dropped.
 
-    `ranks` are positions in the original list. `retrieval_mode` is how a store made the list.
+    `ranks` are positions in the original list. `retrieval_mode` is how the store retrieved the list.
     """
 
     name: str
@@ -58,7 +58,7 @@ class RankedList(NamedTuple):
     retrieval_mode: str = ""
 
     def scores(self) -> list[float]:
-        """Return the scores; an unscored hit counts as the lowest of its list, or as 0."""
+        """Return the scores; an unscored hit gets the lowest score in the list, or 0 without any score."""
         scores = [hit.score for hit in self.hits.values()]
         if None not in scores:
             return cast("list[float]", scores)
@@ -74,7 +74,7 @@ def prepare_lists(
     identity: Identity = "id",
     retrieval_modes: Sequence[str] = (),
 ) -> list[RankedList]:
-    """Check the lists and sort them by declared source; lists of weight 0 are dropped."""
+    """Validate the lists and sort them by declared source; lists with weight 0 are dropped."""
     names = list_names(rankings)
     factors = [1.0] * len(names) if weights is None else check_weights(weights, names)
     key_of = None if identity == "id" else key_function(identity)
@@ -85,18 +85,18 @@ def prepare_lists(
         try:
             keys = [hit.id if key_of is None else key_of(hit) for hit in hits]
         except AttributeError:
-            wrong = next((hit for hit in hits if not isinstance(hit, Hit)), None)
-            if wrong is None:  # the identity function failed
+            invalid = next((hit for hit in hits if not isinstance(hit, Hit)), None)
+            if invalid is None:  # the identity function failed
                 raise
-            raise InvalidHitError(f"A ranked list holds a {type(wrong).__name__}; pass Hits.") from None
+            raise InvalidHitError(f"A ranked list contains a {type(invalid).__name__}; pass Hits.") from None
         if key_of is not None and not all(isinstance(key, str) for key in keys):
             raise InputError("The identity function must return a string for every hit.")
         by_key = dict(zip(keys, hits, strict=True))
-        # A range, without gaps in the ranks: RRF then takes its reciprocals from a cache.
+        # For ranks without gaps this is a range, so that RRF can take the reciprocals from a cache.
         ranks: Sequence[int] = range(1, len(hits) + 1)
         repeats: dict[str, int] = {}
         if len(by_key) < len(hits):
-            # A repeated hit leaves a gap: users who look at the list see it, too.
+            # A repeated hit leaves a gap in the ranks, so that they match the list that users see.
             firsts = dict(zip(reversed(keys), zip(reversed(ranks), reversed(hits), strict=True), strict=True))
             by_key = {key: firsts[key][1] for key in by_key}
             ranks = [firsts[key][0] for key in by_key]
@@ -106,7 +106,7 @@ def prepare_lists(
 
 
 def declared_order(lists: list[T], names: Sequence[str], sources: Sequence[str] | None) -> list[T]:
-    """Return the lists with these names in the order of the declared sources."""
+    """Return the lists, which have these names, in the order of the declared sources."""
     if sources is None or sources == []:
         return lists
     declared = {str(name): i for i, name in enumerate(check_list(sources, "sources", "names"))}
@@ -116,7 +116,7 @@ def declared_order(lists: list[T], names: Sequence[str], sources: Sequence[str] 
 
 
 def key_function(identity: Identity) -> Callable[[Hit], str] | None:
-    """Return the function that gives equal hits equal keys; None for the plain id."""
+    """Return the function that computes the identity key of a hit; None for the plain id."""
     if callable(identity):
         return identity
     if identity == "id":
@@ -127,20 +127,20 @@ def key_function(identity: Identity) -> Callable[[Hit], str] | None:
         return lambda hit: f"{hit.id}\0{hit.source}"
     raise InputError(
         f"Unknown identity {identity!r}. {did_you_mean(str(identity), ['id', 'content', 'id-source'])} "
-        "A function from a hit to a string works too."
+        "You can also pass a function that takes a hit and returns a string."
     )
 
 
 def content_key(hit: Hit) -> str:
-    """Return a hash of the text, or the id of a hit without text."""
+    """Return a hash of the text, or the id if the hit has no text."""
     if not hit.text.strip():
         return f"id:{hit.id}"
-    # A lone surrogate is invalid text, but must not stop a fusion.
+    # A lone surrogate is invalid text, but fusion must not fail because of it.
     return "sha256:" + hashlib.sha256(hit.text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def list_names(rankings: Rankings) -> list[str]:
-    """Return the source of each list's first hit; raises InputError for anything but lists of hits."""
+    """Return the source of each list's first hit; raises InputError if an argument is not a list of hits."""
     if isinstance(rankings, (str, Mapping)) or not isinstance(rankings, Sequence):
         raise InputError(f"Rankings are a {type(rankings).__name__}; pass a list of lists of Hits, or use resift.fuse.")
     names = []
@@ -152,13 +152,13 @@ def list_names(rankings: Rankings) -> list[str]:
         except AttributeError:
             raise InvalidHitError(
                 f"List {number} starts with a {type(hits[0]).__name__}; pass Hits, or use resift.fuse, "
-                "which also takes ids and dicts."
+                "which also accepts ids and dicts."
             ) from None
     return names
 
 
 def unique_labels(names: Sequence[str]) -> list[str]:
-    """Return a different label for each list: its source, with a number if that is empty or repeated."""
+    """Return a unique label for each list: its source, with a number if the source is empty or repeated."""
     return [
         name if name and names.count(name) == 1 else f"{name} list {number}".strip()
         for number, name in enumerate(names, start=1)
@@ -166,22 +166,23 @@ def unique_labels(names: Sequence[str]) -> list[str]:
 
 
 def check_weights(weights: Weights | None, names: Sequence[str]) -> list[float]:
-    """Return one weight per list: 1.0 by default, by position, or by source name."""
+    """Return one weight per list, given by position or by source name; the default is 1.0."""
     if weights is None:
         return [1.0] * len(names)
     if isinstance(weights, Mapping):
         for name in weights:
             if name not in names:
-                raise InputError(f"A weight is given for {name!r}. {did_you_mean(str(name), filter(None, names))}")
+                hint = did_you_mean(str(name), filter(None, names))
+                raise InputError(f"A weight is given for {name!r}, which is not a list. {hint}")
         weights = [weights.get(name, 1.0) for name in names]
     factors = [check_number(weight, "A weight") for weight in check_list(weights, "weights", "numbers")]
     if len(factors) != len(names):
-        raise InputError(f"{len(factors)} weights for {len(names)} lists; give one weight per list.")
+        raise InputError(f"{len(factors)} weights for {len(names)} lists; pass one weight per list.")
     for factor in factors:
         if factor < 0:
-            raise InputError(f"A weight is {factor}; weights are finite and ≥ 0 (0 ignores the list).")
+            raise InputError(f"A weight is {factor}; weights must be finite and 0 or more (0 ignores the list).")
     if names and not any(factors):
-        raise InputError("Every weight is 0, so there is no list to fuse; give one list a weight above 0.")
+        raise InputError("Every weight is 0, so there is no list to fuse; give at least one list a weight above 0.")
     return factors
 
 
@@ -198,15 +199,15 @@ def fuse_values(
 ) -> FusedHits:
     """Add up one value per list and hit, and sort by (-total, id).
 
-    The default is fsum because plain addition depends on the order of the lists and breaks exact ties.
-    `weights`, `evidence` and `note` go into the record.
+    The default total is fsum, because plain addition depends on the order of the lists and breaks exact ties.
+    `weights`, `evidence` and `note` are stored in the record.
     """
     firsts: dict[str, Hit] = {}
-    for ranked in reversed(lists):  # the first list that has a key provides its hit
+    for ranked in reversed(lists):  # so that the first list with a key provides its hit
         firsts.update(ranked.hits)
     totals = _add_up(lists, values, total)
     by_id = not lists or lists[0].by_id
-    # The sort is stable: sorting by id, then by total, is sorting by (-total, id).
+    # The sort is stable, so sorting by id and then by total is equivalent to sorting by (-total, id).
     keys = sorted(totals) if by_id else sorted(totals, key=lambda key: (firsts[key].id, key))
     keys.sort(key=totals.__getitem__, reverse=True)
     hits = list(map(firsts.__getitem__, keys))
@@ -221,7 +222,7 @@ def fuse_values(
             notes[id] = f"{notes[id]}; {repeated}" if id in notes else repeated
 
     def parts() -> dict[str, dict[str, float]]:
-        """Return list -> id -> the value that the list added."""
+        """Return list -> id -> the value from the list."""
         ids = [ranked.hits if by_id else [firsts[key].id for key in ranked.hits] for ranked in lists]
         columns = [dict(zip(keys, column, strict=True)) for keys, column in zip(ids, values, strict=True)]
         return dict(zip(labels, columns, strict=True))
@@ -248,7 +249,7 @@ def fuse_values(
 def top_hits(
     hits: Sequence[Hit], record: StageRecord, *, k: int | None, texts: Mapping[int, str] | None = None
 ) -> FusedHits:
-    """Return the best k with the record's scores; `texts` are for hits without text, by index."""
+    """Return the best k hits with the scores of the record; `texts` has texts for hits without one, by index."""
     limit = len(hits) if k is None else check_k(k)
     copies = with_scores(hits[:limit], record.scores[:limit])
     for i, text in (texts or {}).items():
@@ -258,9 +259,9 @@ def top_hits(
 
 
 def _add_up(lists: Sequence[RankedList], values: Sequence[Sequence[float]], total: Total) -> dict[str, float]:
-    """Return key -> total of the values that the lists give it."""
+    """Return a mapping from key to the total of its values in all lists."""
     totals: dict[str, float] = {}
-    several: dict[str, list[float]] = {}  # only of hits in more than one list
+    several: dict[str, list[float]] = {}  # values of hits in more than one list
     for ranked, column in zip(lists, values, strict=True):
         if not totals:
             totals = dict(zip(ranked.hits, column, strict=True))

@@ -50,12 +50,12 @@ METHODS: dict[str, FusionMethod] = {
     "rrf": rrf,
     "weighted": weighted,
 }
-"""Names as in entry points, pipeline files and on the command line."""
+"""Fusion functions by the names used in entry points, in pipeline files and on the command line."""
 _BY_RANK = frozenset({"borda", "isr", "rbc", "rrf"})
 
 
 class FuseOptions(ListOptions, total=False):
-    """The options of all fusion methods; each method rejects those that it does not have."""
+    """The options of all fusion methods; each method rejects options that it does not support."""
 
     k_param: float
     dialect: str | None
@@ -72,11 +72,11 @@ def fuse(
     fields: Sequence[str] | Mapping[str, float] | None = None,
     **options: Unpack[FuseOptions],
 ) -> Ranking:
-    """Fuse ranked lists into one Ranking; `cut` has the hits beyond k.
+    """Fuse ranked lists into one Ranking; `cut` contains the hits beyond k.
 
-    Pass {source: candidates} or a list of lists. Strings in them are ids. A list may also be the answer of a
-    search system as it is; `ranking.originals()` returns its objects in the new order. `fields` names the
-    fields with the text of documents, as in `rerank`.
+    Pass {source: candidates} or a list of lists. Strings in the lists are ids. A list may also be the
+    unchanged response of a search system; `ranking.originals()` returns its objects in the new order.
+    `fields` names the fields that contain the text of documents, as in `rerank`.
     """
     started = time.perf_counter()
     limit = None if k is None else check_k(k)
@@ -90,7 +90,7 @@ def fuse(
         raise InputError(f"Lists are a {kind}; pass {{source: candidates}} or a list of lists.")
     else:
         rankings = [_read_list(candidates, "", keys) for candidates in lists]
-    # Fused without k, so that the hits beyond k keep their rank and score in `cut`.
+    # Fuse without k, so that the hits beyond k keep their rank and score in `cut`.
     fused = method_with_options(method, options)(rankings, **options)
     kept = len(fused) if limit is None else min(limit, len(fused))
     labels = unique_labels([hits[0].source if hits else "" for hits in rankings])
@@ -110,7 +110,7 @@ def fuse(
         cut=tuple(fused[kept:]),
         warnings=tuple(
             f"Scores of {hits[0].source or 'a list'} rise from {hits[0].score:g} to {hits[-1].score:g}, and "
-            f"{method} takes higher as better. Negate them if they are distances."
+            f"{method} treats higher scores as better. Negate them if they are distances."
             for hits in rising
         ),
         trace=Trace((*retrieved, *fused.records, *cut_record(fused.records[0].ids, kept))),
@@ -139,11 +139,11 @@ def _read_list(candidates: Candidates, name: str, keys: Sequence[str] | None) ->
 
 
 def fusion_method(name: str) -> FusionMethod:
-    """Return the fusion function of that name; dashes and underscores are equivalent."""
+    """Return the fusion function with this name; dashes and underscores are equivalent."""
     key = name.replace("_", "-") if isinstance(name, str) else ""
     if key in METHODS:
         return METHODS[key]
-    # Imported here: asyncio and importlib.metadata take half of the time of a first `fuse`.
+    # Imported here, because asyncio and importlib.metadata take half the time of the first `fuse`.
     from resift.plugins import available_fusions
 
     installed = available_fusions()
@@ -153,10 +153,10 @@ def fusion_method(name: str) -> FusionMethod:
 
 
 def method_with_options(name: str, options: Iterable[str]) -> FusionMethod:
-    """Return the fusion function of that name; raises InputError for options that it does not have."""
+    """Return the fusion function with this name; raises InputError for options that it does not have."""
     method = fusion_method(name)
     if name.replace("_", "-") not in METHODS:
-        return method  # methods of other packages check their own options
+        return method  # methods from other packages check their options themselves
     allowed = method_options(method) - {"k"}
     for option in options:
         if option not in allowed:
@@ -166,14 +166,14 @@ def method_with_options(name: str, options: Iterable[str]) -> FusionMethod:
 
 @functools.cache
 def method_options(method: FusionMethod) -> frozenset[str]:
-    """Return the option names of a method, including those that all methods take."""
+    """Return the option names of a method, including those that all methods share."""
     parameters = inspect.signature(method).parameters.values()
-    own = {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
-    return frozenset(own | set(ListOptions.__annotations__))
+    names = {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
+    return frozenset(names | set(ListOptions.__annotations__))
 
 
 def _load_method(name: str) -> FusionMethod:
-    """Return the method of another package as a function like the built-in ones."""
+    """Return a method from another package as a function with the interface of the built-in ones."""
     from resift._internal.sync import run_sync
     from resift.plugins import FUSION, build_plugin, load_plugin
 
@@ -181,7 +181,7 @@ def _load_method(name: str) -> FusionMethod:
     takes_sources = "sources" in inspect.signature(plugin).parameters
 
     def fuse_installed(rankings: Rankings, *, k: int | None = None, **options: object) -> FusedHits:
-        list_names(rankings)  # raises for anything but lists of hits
+        list_names(rankings)  # raises unless all arguments are lists of hits
         if not takes_sources:
             options.pop("sources", None)
         limit = sum(map(len, rankings)) if k is None else k  # the protocol requires a k
@@ -196,12 +196,12 @@ def _load_method(name: str) -> FusionMethod:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One fused order per engine, Resift's (`resift`) first."""
+    """One fused order per engine; Resift's own (`resift`) comes first."""
 
     orders: Mapping[str, Sequence[Hit]]
 
     def ids(self, engine: str) -> list[str]:
-        """Return the ids in that engine's order."""
+        """Return the ids in the order of this engine."""
         return [hit.id for hit in self.orders[engine]]
 
     def ranks(self) -> dict[str, dict[str, int | None]]:
@@ -213,7 +213,7 @@ class Comparison:
         return {id: {engine: ranks[engine].get(id) for engine in self.orders} for id in ids}
 
     def disagreements(self) -> list[str]:
-        """Return the ids whose rank differs between engines, widest spread first."""
+        """Return the ids whose rank differs between engines, with the widest spread first."""
         ranks = self.ranks()
         absent = len(ranks) + 1  # a hit that an engine does not return ranks below all others
         spread = {}
@@ -224,7 +224,7 @@ class Comparison:
 
 
 def compare(rankings: Rankings, *, k: int = DEFAULT_K, weights: Weights | None = None) -> Comparison:
-    """Fuse the same lists as Resift and as each known engine does; engines without weights ignore them."""
+    """Fuse the lists with Resift and with the dialect of each engine; engines without weights ignore them."""
     orders: dict[str, Sequence[Hit]] = {"resift": rrf(rankings, k=k, weights=weights)}
     for name, dialect in DIALECTS.items():
         orders[name] = fuse_as(name, rankings, k=k, weights=None if dialect.weighting == "none" else weights)

@@ -1,4 +1,4 @@
-"""Fusion by rank: the scores of the lists do not matter."""
+"""Fusion by rank; the scores in the lists are ignored."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def rrf(
 ) -> FusedHits:
     """Fuse by reciprocal rank: Σ w / (k_param + rank), rank from 1 (Cormack et al., SIGIR 2009).
 
-    The order of the lists changes neither scores nor order; ties sort by id. The default k_param is 60.
-    A `dialect` computes exactly as that engine does, with its constant, and rejects options that the engine
-    lacks.
+    The result does not depend on the order of the lists; ties are sorted by id. The default k_param is 60.
+    With a `dialect`, the result is exactly that of the engine, with its constant; options that the engine
+    does not have are rejected.
     """
     if dialect is not None:
         return fuse_as(dialect, rankings, k=k, k_param=k_param, **options)
     k_param = 60 if k_param is None else k_param
-    # Infinity, and typing errors: with 1e9 ranks hardly matter any more.
+    # The limit catches infinity and typos: with a constant of 1e9, ranks hardly matter.
     if isinstance(k_param, bool) or not isinstance(k_param, (int, float)) or not 0 <= k_param < 1e9:
-        raise InputError(f"k_param is {k_param!r}; pass a number ≥ 0 (60 is the paper's).")
+        raise InputError(f"k_param is {k_param!r}; pass a number, 0 or more (the paper uses 60).")
     lists = prepare_lists(rankings, **options)
     values: list[Sequence[float]] = [
-        # Weight 1 and ranks without gaps, nearly always: the reciprocals come from a cache.
+        # Nearly always, the weight is 1 and the ranks have no gaps. Then the reciprocals come from a cache.
         _reciprocals(k_param, len(ranked.hits))
         if ranked.weight == 1.0 and isinstance(ranked.ranks, range)
         else [ranked.weight / (k_param + rank) for rank in ranked.ranks]
@@ -80,8 +80,8 @@ def borda(rankings: Rankings, *, k: int | None = None, **options: Unpack[ListOpt
     """
     lists = prepare_lists(rankings, **options)
     candidates = len({key for ranked in lists for key in ranked.hits})
-    # Each unranked candidate gets the mean of the remaining points. Values are relative to that share, which
-    # shifts every total by the same constant.
+    # Each unranked candidate gets the mean of the remaining points. Values are relative to this mean, which
+    # shifts all totals by the same constant.
     shares = [(candidates - len(ranked.hits) + 1) / 2 for ranked in lists]
     values = [
         [ranked.weight * (candidates - i - share) for i in range(len(ranked.hits))]
@@ -91,6 +91,6 @@ def borda(rankings: Rankings, *, k: int | None = None, **options: Unpack[ListOpt
     return fuse_values(lists, values, name="borda", k=k, total=lambda parts: fsum([*parts, base]))
 
 
-@lru_cache(maxsize=64)  # searches fetch lists of few different lengths
+@lru_cache(maxsize=64)  # list lengths repeat across searches
 def _reciprocals(k_param: float, count: int) -> tuple[float, ...]:
     return tuple(1.0 / (k_param + rank) for rank in range(1, count + 1))

@@ -1,4 +1,4 @@
-"""Fusion methods behind the Reranker protocol, for nodes, pipelines and entry points."""
+"""Fusion methods as implementations of the Reranker protocol, for nodes, pipelines and entry points."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _DIALECTS: Mapping[str, Mapping[str, object]] = {
 
 
 def _file_options(method: str) -> type[Options]:
-    """Return the options of a method in pipeline files: the parameters of its function that files can set."""
+    """Return the options of a method in pipeline files: those parameters of its function that files can set."""
     fields = {
         "identity": (
             Literal["id", "content", "id-source"] | None,
-            option("What makes two hits the same; by default the id, or the dialect's rule.", default=None),
+            option("How hits are identified; by default by id, or by the dialect's rule.", default=None),
         ),
         "k_param": (float | None, option("RRF's constant; by default 60, or the dialect's.", default=None, gt=0)),
         "dialect": (
@@ -40,20 +40,25 @@ def _file_options(method: str) -> type[Options]:
         "normalize": (
             str | None,
             option(
-                "How the scores of each list are put on one scale; by default none, min-max for `linear`.",
+                "Normalization of each list's scores; by default none, min-max for `linear`.",
                 default=None,
                 choices=sorted(NORMALIZATIONS),
             ),
         ),
         "phi": (
             float,
-            option("Patience of the reader: values near 1 look far down the lists.", default=0.8, gt=0, max=1),
+            option(
+                "Patience of the reader: with values near 1, hits far down the lists count more.",
+                default=0.8,
+                gt=0,
+                max=1,
+            ),
         ),
     }
-    taken = method_options(METHODS[method])
+    names = method_options(METHODS[method])
     return dataclasses.make_dataclass(
         f"{method.title().replace('-', '')}Options",
-        [(name, kind, declared) for name, (kind, declared) in fields.items() if name in taken],
+        [(name, kind, declaration) for name, (kind, declaration) in fields.items() if name in names],
         bases=(Options,),
         frozen=True,
         kw_only=True,
@@ -70,8 +75,8 @@ class FusionReranker:
         self.name = method.replace("_", "-")
         self.options = options
         self._sink = sink
-        # Wrong options raise here and not at the first query. Weights can only be checked against lists, so
-        # an empty mapping stands for them: dialects without weights reject it.
+        # Invalid options raise here and not at the first query. Weights can only be checked against lists, so
+        # an empty mapping replaces them here; dialects without weights reject it.
         weights: FuseOptions = {"weights": {}} if options.get("weights") is not None else {}
         self._fuse([], k=0, **{**options, **weights})
 
@@ -80,10 +85,10 @@ class FusionReranker:
         return f"{type(self).__name__}({self.name!r}{options})"
 
     async def fuse(self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None) -> FusedHits:
-        """Return the best k of the fused lists; the query is not used."""
+        """Return the best k hits of the fused lists; the query is not used."""
         fused = self._fuse(per_store, k=check_k(k), **self.options)
         if self._sink is not None:
-            # Counted only with a sink: it takes two passes over all hits.
+            # Counting takes two passes over all hits, so it is done only for a sink.
             distinct = [{hit.id for hit in hits} for hits in per_store]
             event = events.Fused(
                 method=self.name,
@@ -97,9 +102,10 @@ class FusionReranker:
 
 
 class RRFReranker(FusionReranker):
-    """Reciprocal rank fusion, the default: no model, no key, and the same scores for any order of lists.
+    """Reciprocal rank fusion, the default: no model, no API key, and the same scores for any order of lists.
 
-    `sources` declares which source's text and metadata win if several sources have a hit.
+    `sources` lists sources by precedence: if several sources have a hit, the first one's text and metadata
+    are kept.
     """
 
     Options = _file_options("rrf")
@@ -112,12 +118,12 @@ class RRFReranker(FusionReranker):
         sink: Sink | None = None,
         **options: Unpack[ListOptions],
     ) -> None:
-        given = cast("FuseOptions", {**options})
+        fuse_options = cast("FuseOptions", {**options})
         if k_param is not None:
-            given["k_param"] = k_param
+            fuse_options["k_param"] = k_param
         if dialect:
-            given["dialect"] = dialect_name(dialect)
-        super().__init__("rrf", sink=sink, **given)
+            fuse_options["dialect"] = dialect_name(dialect)
+        super().__init__("rrf", sink=sink, **fuse_options)
         engine = self.options.get("dialect")
         self.k_param = k_param if k_param is not None else DIALECTS[engine].k_param if engine else 60
 
@@ -127,11 +133,11 @@ class RRFReranker(FusionReranker):
 
 
 BUILT_IN_FUSION = (WeightedReranker, FusionReranker, RRFReranker)
-"""The types of rerankers that fuse by one of `METHODS`, or by a method of another package."""
+"""Types of rerankers that use one of `METHODS`, or a method from another package."""
 
 
 class Method:
-    """The entry point of a fusion method: builds its reranker."""
+    """The entry point of a fusion method: a factory for its reranker."""
 
     def __init__(self, method: str) -> None:
         self.method = method

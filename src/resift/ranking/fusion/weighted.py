@@ -1,4 +1,4 @@
-"""Weighted fusion, the first stage of the default order: z-scores over the pool, with fitted weights."""
+"""Weighted fusion, the first stage of the default order: a weighted mean of z-scores with fitted weights."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from resift.validation import Options, check_k, check_list, check_number, option
 NAME = "weighted"
 
 MAX_SCALE_RATIO = 20
-"""Lists of one retrieval mode whose best scores differ by a larger factor have different scales."""
+"""Largest ratio between the best scores of two lists of one retrieval mode; beyond it, their scales differ."""
 
 TEXTS_PER_LIST = 10
-"""How many of the first texts of each list are read for the facts about the texts."""
+"""Number of texts per list from which the facts about texts are computed."""
 
 MIN_FIT = 0.001
-"""Weight of a list whose model does not know the script: it only orders hits that no other list has."""
+"""Weight of a list whose model was not trained on the script: it only orders hits that no other list has."""
 
 
 def weighted(
@@ -58,11 +58,11 @@ def weighted(
     """Fuse by the weighted mean of each list's z-scores over the pool.
 
     The fitted weight of a list depends on its retrieval mode (one per list) and on facts about the
-    candidates, which are measured unless given; `dense_weight` replaces it. A list whose model was not
-    trained on the script of query and texts (`languages`, one per list) does not count. Lists of the same
-    retrieval mode that share no hit and have one score scale are parts of one collection: their scores are
-    compared directly, so the source that matches the query ranks first. Equal lists count as one. `weights`
-    are additional factors.
+    candidates, which are computed unless given. `dense_weight` replaces the fitted weight. A list is ignored
+    if its model (`languages`, one entry per list) was not trained on the script of the query and the texts.
+    Lists of the same retrieval mode that have no hit in common and the same score scale are parts of one
+    collection: their scores are compared directly, so the source that matches the query ranks first. Equal
+    lists count as one. `weights` are additional factors.
     """
     modes = [RETRIEVAL_MODES.get(mode, mode) for mode in retrieval_modes]
     if not isinstance(rankings, list):
@@ -73,7 +73,7 @@ def weighted(
         first: dict[str, Hit] = {}
         for ranked in lists:
             first |= {hit.id: hit for hit in islice(ranked.hits.values(), TEXTS_PER_LIST)}
-        # By id, so that the order of the lists does not matter.
+        # Sorted by id, so that the order of the lists does not matter.
         facts = text_facts([first[id].text for id in sorted(first)], query)
     known = dict(facts)
     languages_by_name = dict(zip(list_names(rankings), languages, strict=True)) if languages else {}
@@ -94,7 +94,7 @@ def weighted(
     shown = {label: 0.0 if label in foreign else weight for label, weight in by_label.items()}
     note = ", ".join(f"{label} weight {weight:.2g}" for label, weight in shown.items())
     if foreign:
-        note += f": the model of {', '.join(foreign)} does not know this script"
+        note += f": the model of {', '.join(foreign)} was not trained on this script"
     elif known.get(CODE_DENSITY, 0.0) > MAX_PROSE_DENSITY:
         note += f": {known[CODE_DENSITY]:.2g} signs of code per word"
     return fuse_values(lists, values, name=NAME, k=k, weights=by_label, evidence={**known, **measured}, note=note)
@@ -105,22 +105,22 @@ class WeightedOptions(Options):
     """Options of weighted fusion in pipeline files."""
 
     identity: Literal["id", "content", "id-source"] | None = option(
-        "What makes two hits the same; by default the id.", default=None
+        "How hits are identified; by id by default.", default=None
     )
     dense_weight: float | None = option(
-        "Weight of vector search next to keyword search; fitted by default.",
+        "Weight of vector search relative to keyword search; fitted by default.",
         default=None,
         min=0,
         max=1,
         aliases=["vectors"],
     )
     dense_shift: float = option(
-        "Added to the fitted weight of vector search; found by resift tune.", default=0.0, min=-1, max=1
+        "Value added to the fitted weight of vector search; resift tune finds it.", default=0.0, min=-1, max=1
     )
 
 
 class WeightedReranker:
-    """Weighted fusion behind the Reranker protocol; a pipeline passes query, modes and languages."""
+    """Weighted fusion as a Reranker; a pipeline passes the query, retrieval modes and languages."""
 
     name = NAME
     requires: tuple[str, ...] = ()
@@ -147,7 +147,7 @@ class WeightedReranker:
         retrieval_modes: Sequence[str] = (),
         languages: Sequence[Languages] = (),
     ) -> FusedHits:
-        """Return the best k of the fused lists."""
+        """Return the best k hits of the fused lists."""
         return weighted(
             per_store,
             k=check_k(k),
@@ -161,7 +161,7 @@ class WeightedReranker:
 
 
 class _Group(NamedTuple):
-    """Lists that are parts of one collection; a part is the index of a list, or of several equal ones."""
+    """Lists that are parts of one collection. A part has the index of a list, or of several equal lists."""
 
     retrieval_mode: str
     parts: list[list[int]]
@@ -175,21 +175,21 @@ def _weighted_values(
     fits: Sequence[float],
     dense_weight: float | None,
 ) -> tuple[list[list[float]], list[float], dict[str, float]]:
-    """Return per list the weighted z-scores of its hits, the weight of each list, and facts about lists."""
+    """Return the weighted z-scores of each list's hits, the weight of each list, and facts about the lists."""
     groups = _group_lists(lists)
     pool_size = len(set().union(*[ranked.hits for ranked in lists]))
     sizes = [sum(len(lists[part[0]].hits) for part in group.parts) for group in groups]
     by_mode: dict[str, dict[str, float]] = {}
     columns: list[list[list[float]]] = []  # per group and part
     for group, size in zip(groups, sizes, strict=True):
-        # A keyword search that returned less than others has no further matches.
+        # A keyword search that returned fewer hits than others has no further matches.
         exhausted = group.retrieval_mode == "lexical" and size < max(sizes)
         members = [lists[part[0]] for part in group.parts]
         absent = [None] * (pool_size - size)
         ranks = [rank for ranked in members for rank in ranked.ranks]
         scores = [hit.score for ranked in members for hit in ranked.hits.values()]
         z_scores = list_z_scores([*ranks, *absent], [*scores, *absent], ended=exhausted)
-        # Relative to the lowest, so that a list without the hit adds nothing.
+        # Relative to the lowest value, so that a list without the hit adds nothing.
         lowest = min(z_scores)
         values = iter([value - lowest for value in z_scores])
         columns.append([list(islice(values, len(ranked.hits))) for ranked in members])
@@ -198,7 +198,7 @@ def _weighted_values(
             known.update(zip(ranked.hits, column, strict=True))
     measured: dict[str, float] = {}
     if "lexical" in by_mode and "dense" in by_mode:
-        # In any order: the sums are exact before they are rounded.
+        # The order of the ids does not matter, because the sums are exact before they are rounded.
         ids = by_mode["lexical"] | by_mode["dense"]
         lexical, dense = (list(map(by_mode[mode].get, ids, repeat(0.0))) for mode in ("lexical", "dense"))
         measured = list_facts(lexical, dense, facts.get(CODE_DENSITY, 0.0))
@@ -233,7 +233,7 @@ def _group_lists(lists: Sequence[RankedList]) -> list[_Group]:
             equal_lists.setdefault(content, []).append(i)
         parts = list(equal_lists.values())
         pairs = combinations([lists[part[0]] for part in parts], 2)
-        # The scale of an unknown retrieval mode is unknown.
+        # If the retrieval mode is unknown, so is the score scale.
         if mode and all(_same_collection(*pair) for pair in pairs):
             groups.append(_Group(mode, parts))
         else:
@@ -242,10 +242,10 @@ def _group_lists(lists: Sequence[RankedList]) -> list[_Group]:
 
 
 def _same_collection(first: RankedList, second: RankedList) -> bool:
-    """Whether two lists of one retrieval mode share no hit and, by their best scores, have one scale.
+    """Whether two lists of one retrieval mode have no hit in common and, judging by their best scores, one scale.
 
-    The best scores of two sources differ if one of them matches the query; by more than a factor of 20 they
-    differ in scale.
+    The best scores of two sources differ if only one of them matches the query. If they differ by more than a
+    factor of 20, the scales differ.
     """
     scores = [[hit.score for hit in ranked.hits.values()] for ranked in (first, second)]
     if any(None in column for column in scores) or not first.hits.keys().isdisjoint(second.hits):

@@ -1,7 +1,7 @@
-"""The gate decides which candidates go to the reranker. Pure functions on hits; every policy is data.
+"""The gate decides which candidates are passed to the reranker. Pure functions on hits; policies are data.
 
-`gate` grades a retrieval (A–F), lowers floor and top-k limits for a weak one (C, D, F), and raises the floor
-to a cliff in the scores of a strong one (A, B). `apply_rates` reports how often the floor was raised.
+`gate` grades a retrieval (A–F). For a weak one (C, D, F), it lowers the floor and raises top-k. For a strong
+one (A, B), it raises the floor to a cliff in the scores. `apply_rates` reports how often the floor was raised.
 """
 
 from resift.ranking.gate.profiles import (

@@ -1,4 +1,4 @@
-"""Gate policies as data: floors per section, and the numbers behind grading, relaxing and cliffs."""
+"""Gate policies as data: floors per section, and the parameters of grading, relaxing and cliffs."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from resift.plugins import GATE_PROFILES, build_plugin, load_plugin
 from resift.validation import check_options, check_text, option
 
 OWN_SCORE = "score"
-"""The signal that means the hit's own score."""
+"""The signal that stands for the hit's own score."""
 
 Letter = Literal["A", "B", "C", "D", "F"]
 Scale = Literal["cosine", "probability", "fused"]
 """The scale of the scores that a floor applies to."""
 
-_ROUNDING = 1e-12  # 0.30 − 0.25 is slightly below 0.05 in binary; the rule means the decimal numbers
+_ROUNDING = 1e-12  # 0.30 − 0.25 is slightly below 0.05 in binary; the rule refers to decimal numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grading:
-    """The numbers of the grading formula.
+    """Parameters of the grading formula.
 
     value = (coverage_weight × coverage + top_weight × top + spread_weight × spread) / (sum of the weights)
 
@@ -40,20 +40,20 @@ class Grading:
     full_spread: float = option(
         "Distance from the best to the lowest score of a perfect retrieval.", default=0.30, gt=0
     )
-    wanted: int = option("How many hits should reach the floor.", default=10, min=1)
+    wanted: int = option("Number of hits that should reach the floor.", default=10, min=1)
     lowest: tuple[tuple[Letter, float], ...] = (("A", 0.85), ("B", 0.70), ("C", 0.55), ("D", 0.40))
 
     def __post_init__(self) -> None:
         check_options(self)
         if not self.coverage_weight + self.top_weight + self.spread_weight:
-            raise InputError("All weights of the grading are 0; give one of them a weight above 0.")
+            raise InputError("All grading weights are 0; set at least one of them above 0.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cliff:
-    """A cliff: the next score is below `ratio` of this one and at least `min_drop` lower."""
+    """A cliff: the next score is below `ratio` × this score and at least `min_drop` lower."""
 
-    # A ratio alone finds cliffs among scores near 0, a drop alone among large scores.
+    # A ratio alone would find cliffs among scores near 0, and a drop alone among large scores.
     ratio: float = 0.85
     min_drop: float = 0.05
 
@@ -71,9 +71,9 @@ class Cliff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relax:
-    """Factors by which a weak retrieval lowers its floor and raises its top-k, per grade.
+    """Factors that lower the floor and raise the top-k of a weak retrieval, per grade.
 
-    The reranker may find relevant hits that the first stage scored low.
+    The reranker may find relevant hits that got low scores in the first stage.
     """
 
     floor: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({"C": 0.8, "D": 0.65, "F": 0.5}))
@@ -81,18 +81,18 @@ class Relax:
 
     def __post_init__(self) -> None:
         if any(not 0 <= factor <= 1 for factor in self.floor.values()):
-            raise InputError("Relax.floor factors must lie between 0 and 1: relaxing never raises a floor.")
+            raise InputError("Relax.floor factors must be between 0 and 1: relaxing never raises a floor.")
         if any(factor < 1 for factor in self.top_k.values()):
             raise InputError("Relax.top_k factors must be at least 1: relaxing never shrinks top-k.")
 
     def floor_for(self, letter: str, floor: float | None) -> float | None:
-        """Return the floor of a retrieval with that grade."""
+        """Return the floor for a retrieval with this grade."""
         if floor is None or letter not in self.floor:
             return floor
         return min(floor, floor * self.floor[letter])  # a floor below zero must not rise
 
     def top_k_for(self, letter: str, top_k: int | None) -> int | None:
-        """Return the top-k of a retrieval with that grade."""
+        """Return the top-k for a retrieval with this grade."""
         # Rounded up, so that even a small top-k grows.
         return None if top_k is None else math.ceil(top_k * self.top_k.get(letter, 1.0))
 
@@ -101,32 +101,33 @@ class Relax:
 class Profile:
     """The complete policy of a gate.
 
-    `signal` selects the scores: "score" is the hit's own, any other name is that store's score in the trace.
-    `scale` is the scale of the floors. Unscored hits are never dropped by a floor. Raising the floor must not
-    drop all hits with one value of the metadata key `source_type` (hits without it count by their `source`).
+    `signal` selects the scores: "score" is the hit's own score, and any other name is the score from that
+    store in the trace. `scale` is the scale of the floors. A floor never drops unscored hits. Raising the
+    floor must not drop all hits with the same value of the metadata key `source_type`; hits without the key
+    are grouped by their `source`.
     """
 
     name: str = "custom"
     default: float | None = option("Floor of sections that are not in `floors`.", key="floor", default=None)
-    floors: Mapping[str, float] = option("Floor per section; they replace the profile's floors.", default_factory=dict)
+    floors: Mapping[str, float] = option("Floor per section; replaces the profile's floors.", default_factory=dict)
     signal: str = option(
-        "Scores that the floors apply to: a store's, such as docs.vectors, or `score`, the fused score.",
+        "Scores that the floors apply to: those of a store, such as docs.vectors, or `score`, the fused score.",
         default=OWN_SCORE,
     )
     scale: Scale | None = option(
-        "Scale of the floors; scores of another scale are an error.",
+        "Scale of the floors; scores on another scale are an error.",
         default=None,
         choices=("cosine", "fused", "probability"),
     )
     source_type: str = option(
-        "Metadata key; raising the floor never drops all hits with one of its values.", default="source_type"
+        "Metadata key; raising the floor never drops all hits with the same value.", default="source_type"
     )
     grading: Grading = field(default_factory=Grading)
     relax: Relax = field(default_factory=Relax)
     cliff: Cliff = field(default_factory=Cliff)
 
     def check_scale(self, scale: str | None, *, signal: str = "") -> None:
-        """Raise InputError if the scores have another scale than the floors; None is unknown."""
+        """Raise InputError if the scores have another scale than the floors; None means an unknown scale."""
         floors = self.default is not None or self.floors
         if floors and self.scale is not None and scale is not None and scale != self.scale:
             scores = "fused scores have" if self.signal == OWN_SCORE else f"{signal!r} has"
@@ -136,12 +137,12 @@ class Profile:
             )
 
     def floor_for(self, section: str | None) -> float | None:
-        """Return the static floor of a section; unlisted sections have the default."""
+        """Return the static floor of a section; sections that are not listed use the default."""
         return self.default if section is None else self.floors.get(section, self.default)
 
 
 NEUTRAL = Profile(name="neutral")
-"""No floor: scores of an unknown model mean nothing until somebody measured them."""
+"""No floor: the scores of an unknown model mean nothing until somebody has measured them."""
 
 MEMOSA = Profile(
     name="memosa",
@@ -157,11 +158,11 @@ MEMOSA = Profile(
     default=0.18,
     scale="cosine",
 )
-"""Floors of a company that writes investment memos, for cosine scores of its embedding model."""
+"""Floors from a company that writes investment memos, for the cosine scores of its embedding model."""
 
 
 def load_profile(name: str, **options: object) -> Profile:
-    """Return an installed profile, built with the options that it declares."""
+    """Return an installed profile, built with these options, which the profile must declare."""
     plugin = load_plugin(GATE_PROFILES, check_text(name, "name"))
     profile = build_plugin(plugin, name, options) if callable(plugin) else plugin
     if not isinstance(profile, Profile):

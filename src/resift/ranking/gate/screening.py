@@ -1,4 +1,4 @@
-"""Grade a retrieval, move its floor, and split its hits into those that go to the reranker and the others."""
+"""Grade a retrieval, adjust its floor, and decide which of its hits are passed to the reranker."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from resift.ranking.gate.profiles import NEUTRAL, OWN_SCORE, Cliff, Grading, Let
 from resift.types import Hit, StageKind, StageRecord, Trace, get_trace, make_record
 
 BreakerClosed = Callable[[], bool]
-"""Whether the reranker's breaker is CLOSED now; called before the cliff is searched and before it is used."""
+"""Whether the reranker's breaker is CLOSED now; called before the search for a cliff and before it is applied."""
 
-_GRADING = Grading()  # made once: every construction checks its numbers
+_GRADING = Grading()  # created once, because every construction validates its numbers
 
 
 class VectorSearchToolResult(Event, name="vector_search_tool_result"):
@@ -39,7 +39,7 @@ class VectorSearchToolResult(Event, name="vector_search_tool_result"):
 
 @dataclass(frozen=True, slots=True)
 class Gated:
-    """Hits that passed and hits that did not, each in the order given, with event and trace record."""
+    """Hits that passed the gate and hits that did not, in their original order, with event and trace record."""
 
     kept: tuple[Hit, ...]
     cut: tuple[Hit, ...]
@@ -50,7 +50,7 @@ class Gated:
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """A letter, its value, and the three parts of the value."""
+    """A letter, its numeric value, and the three parts of the value."""
 
     letter: Letter
     value: float
@@ -60,14 +60,14 @@ class Grade:
 
     @property
     def may_tighten(self) -> bool:
-        """Whether the retrieval is good enough (A or B) to drop its tail."""
+        """Whether the retrieval is good enough (A or B) that its tail may be dropped."""
         return self.letter in ("A", "B")
 
 
 def grade(
     scores: Sequence[float], *, floor: float | None, wanted: int | None = None, policy: Grading | None = None
 ) -> Grade:
-    """Grade a retrieval by its first-stage scores; an empty one gets an F."""
+    """Grade a retrieval by its first-stage scores; an empty retrieval gets an F."""
     rules = policy or _GRADING
     if not scores:
         return Grade("F", 0.0, 0.0, 0.0, 0.0)
@@ -85,7 +85,7 @@ def grade(
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """Raise the floor to `floor`, the lowest score above the cliff, or the reason not to.
+    """The floor that a cliff suggests, which is the lowest score above the cliff, or the reason for none.
 
     `position` is the number of scores above the cliff.
     """
@@ -98,22 +98,23 @@ class Hint:
 def find_cliff(
     scores: Sequence[float] | None, *, floor: float | None, rerank_top_n: int | None, policy: Cliff | None = None
 ) -> Hint:
-    """Return the first cliff after the first `rerank_top_n` scores, or the reason for its absence.
+    """Return the first cliff after the top `rerank_top_n` scores, or the reason why there is none.
 
-    If its bottom is already below the static floor, the search ends: all later scores are below it, too.
+    If the score after the cliff is below the static floor, the search ends, because all later scores are
+    below the floor as well.
     """
     rules = policy or Cliff()
     if scores is None or floor is None or rerank_top_n is None:
         return Hint(skip_reason="missing_inputs")
     if len(scores) <= rerank_top_n:
         return Hint(skip_reason="no_room_above_core")
-    falling = sorted(scores, reverse=True)
+    descending = sorted(scores, reverse=True)
     # The core may end at the cliff: the first pair is the last score of the core and the next one.
-    for i in range(max(rerank_top_n, 1) - 1, len(falling) - 1):
-        if rules.between(falling[i], falling[i + 1]):
-            if falling[i + 1] < floor:
+    for i in range(max(rerank_top_n, 1) - 1, len(descending) - 1):
+        if rules.between(descending[i], descending[i + 1]):
+            if descending[i + 1] < floor:
                 return Hint(position=i + 1, skip_reason="not_above_static_floor")
-            return Hint(floor=falling[i], position=i + 1)
+            return Hint(floor=descending[i], position=i + 1)
     return Hint(skip_reason="no_cliff")
 
 
@@ -128,14 +129,14 @@ def gate(
     breaker_closed: BreakerClosed | None = None,
     sink: Sink | None = None,
 ) -> Gated:
-    """Keep hits that reach the floor, at most `top_k`; relax a weak retrieval, tighten a strong one.
+    """Keep at most `top_k` hits that reach the floor; relax a weak retrieval, tighten a strong one.
 
-    Tightening never drops the best `rerank_top_n` hits. Without `breaker_closed` the breaker counts as
-    CLOSED. The scores of the store that the profile names come from the trace; a Ranking has its own.
+    Tightening never drops the best `rerank_top_n` hits. Without `breaker_closed`, the breaker counts as
+    CLOSED. If the profile names a store, its scores are read from the trace, which a Ranking already has.
     """
     for name, count in (("rerank_top_n", rerank_top_n), ("top_k", top_k)):
         if count is not None and count < 1:
-            raise InputError(f"{name} is {count}; pass a number of hits ≥ 1, or None.")
+            raise InputError(f"{name} is {count}; pass a number of hits, 1 or more, or None.")
     signals = _read_signals(hits, profile.signal, get_trace(hits) if trace is None else trace)
     scores = [value for value in signals if value is not None]
     static = profile.floor_for(section)
@@ -164,7 +165,7 @@ def gate(
             kept.append(hit)
     effective = floor if hint.floor is None else hint.floor
     note = f"grade {graded.letter}" if effective is None else f"grade {graded.letter}, floor {effective:.4g}"
-    # Hits below the static floor were not dropped by tightening.
+    # Hits below the static floor do not count as dropped by tightening.
     dropped = 0
     if hint.floor is not None:
         dropped = sum(value < hint.floor and (static is None or value >= static) for value in scores)
@@ -191,14 +192,14 @@ def gate(
 
 
 def _read_signals(hits: Sequence[Hit], signal: str, trace: Trace) -> list[float | None]:
-    """Return the hits' own scores, or those of the named store."""
+    """Return the hits' own scores, or their scores from the named store."""
     if signal == OWN_SCORE:
         return [hit.score for hit in hits]
-    known: dict[str, float | None] = {}
+    store_scores: dict[str, float | None] = {}
     for record in trace.by_kind(StageKind.RETRIEVE):
         if record.source == signal:
-            known |= dict(zip(record.ids, record.scores, strict=True))
-    return [known.get(hit.id) for hit in hits]
+            store_scores |= dict(zip(record.ids, record.scores, strict=True))
+    return [store_scores.get(hit.id) for hit in hits]
 
 
 def _tighten(
@@ -210,8 +211,8 @@ def _tighten(
     rerank_top_n: int | None,
     breaker_closed: BreakerClosed,
 ) -> Hint:
-    """Return the floor that the cliff suggests, or the reason why the floor stays."""
-    # Without its reranker the first stage decides alone: a smaller pool would only lose hits.
+    """Return the floor that the cliff suggests, or the reason why the floor does not change."""
+    # Without a reranker, the first stage alone determines the order, and a smaller pool would only lose hits.
     if not breaker_closed():
         return Hint(skip_reason="breaker_not_closed")
     scores = [value for value in signals if value is not None]
@@ -229,12 +230,12 @@ def _tighten(
 
     kept = source_types(hint.floor)
     skip_reason = None
-    # Another worker's failure may have opened the breaker meanwhile.
+    # A failure in another worker may have opened the breaker in the meantime.
     if not breaker_closed():
         skip_reason = "breaker_not_closed_at_apply"
     elif len(kept) < (rerank_top_n or 0):
         skip_reason = "pool_too_small"
-    # Later stages cannot bring back a source type that is lost here.
+    # Later stages cannot restore a source type that is lost here.
     elif set(source_types(floor)) - set(kept):
         skip_reason = "source_diversity_loss"
     return hint if skip_reason is None else Hint(position=hint.position, skip_reason=skip_reason)
@@ -242,7 +243,7 @@ def _tighten(
 
 @dataclass(frozen=True, slots=True)
 class ApplyRate:
-    """How often the floor was raised in one section, and why not in the other retrievals.
+    """How often the floor was raised in a section, and why it was not raised for the other retrievals.
 
     `rate` is applied / retrievals.
     """
@@ -257,7 +258,7 @@ class ApplyRate:
 
 
 def apply_rates(events: Iterable[Event], *, band: tuple[float, float] = (0.02, 0.40)) -> list[ApplyRate]:
-    """Return one rate per section, sorted by name; `in_band` compares it with the target of 2–40 %."""
+    """Return one rate per section, sorted by name; `in_band` tells whether it is within `band`."""
     sections: dict[str, list[VectorSearchToolResult]] = {}
     for event in events:
         if isinstance(event, VectorSearchToolResult):
