@@ -110,7 +110,7 @@ def test_models_without_the_script_have_weight_0_and_others_count_fully(language
     facts = text_facts([FOREIGN[language] * 4] * 9, FOREIGN[language])
     model = default_model()
     assert language_fit(("en",), facts) == 0
-    assert model.reranker_weight(facts, ("en",)) == (0.0, "it does not know this script")
+    assert model.reranker_weight(facts, ("en",)) == (0.0, "it was not trained on this script")
     for languages in ("any", ("en", language)):
         assert language_fit(languages, facts) == 1
         assert model.reranker_weight(facts, languages)[0] == pytest.approx(model.reranker.base)

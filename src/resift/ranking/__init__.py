@@ -1,1 +1,1 @@
-"""Ranking math without I/O: fusion, gate, blend, guard and the shaping of the final list."""
+"""Ranking algorithms without I/O: fusion, gate, blend, guard and shaping of the final list."""

@@ -1,4 +1,4 @@
-"""Blend: the reranker promotes, the first stage keeps the rest in place (findings: docs/how-it-works.md)."""
+"""Blend: the reranker promotes hits, and the first stage orders the rest (measurements: docs/how-it-works.md)."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ from resift.validation import accept_aliases, check_options, option
 STAGE = "blend"
 
 USUAL_SPREAD = 2.8
-"""Standard deviation of a cross-encoder's logits over 20 candidates, as measured (docs/how-it-works.md)."""
+"""Measured standard deviation of a cross-encoder's logits over 20 candidates (docs/how-it-works.md)."""
 
 MAX_SPREAD = 3 * USUAL_SPREAD
-"""Scores that spread further are not the logits of a cross-encoder but another scale."""
+"""Scores with a larger spread are not the logits of a cross-encoder; they have another scale."""
 
 ABOVE_MEAN_WEIGHT = 0.2
-"""Weight of the distance of a logit above the mean, next to the softmax share of the hit, as measured."""
+"""Measured weight of a logit's distance above the mean, relative to the softmax share of the hit."""
 
 RANK_OFFSET = 2
-"""Damps the reciprocal of a rank, as 60 does in RRF."""
+"""Constant that damps reciprocal ranks, like 60 in RRF."""
 
 NEIGHBORS = 3
-"""How many of the nearest candidates count for a hit, as measured."""
+"""Number of nearest candidates that are used per hit, chosen by measurement."""
 
 KNOWN_NEIGHBORS = 5
-"""How many are computed per hit, so that enough remain if some were dropped."""
+"""Number of neighbors that are computed per hit, so that enough remain if some are dropped."""
 
-_COSINE_STEPS = 100_000  # sums of float32 products agree this far on every machine
-_MIN_PROBABILITY = 1e-6  # a probability of 0 or 1 has no odds; the largest logits of the models are about ±12
+_COSINE_STEPS = 100_000  # to this precision, sums of float32 products are equal on every machine
+_MIN_PROBABILITY = 1e-6  # probabilities of 0 and 1 have no finite log-odds; the models' logits reach about ±12
 
 Method = Literal["promote", "z-score", "rank"]
 
 Neighbors = Mapping[str, Sequence[tuple[str, float]]]
-"""Per id the nearest other candidates with their cosines, the nearest first."""
+"""Id -> its nearest other candidates with their cosines, nearest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShapeResult:
-    """Hits in their new order, dropped hits, relaxed rules, ids a later cut must keep, and the records."""
+    """Hits in their new order, dropped hits, notes on relaxed rules, ids that a later cut must keep, and records."""
 
     kept: tuple[Hit, ...]
     cut: tuple[Hit, ...] = ()
@@ -57,12 +57,12 @@ class ShapeResult:
 
     @property
     def ids(self) -> list[str]:
-        """The ids of the kept hits in order."""
+        """The ids of the kept hits, in order."""
         return [hit.id for hit in self.kept]
 
 
 class ShapeApplied(Event, name="shape"):
-    """One shaping step ran over one list of candidates."""
+    """A shaping step processed a list of candidates."""
 
     stage: str
     candidates: int
@@ -86,7 +86,7 @@ def shape_result(
 ) -> ShapeResult:
     """Return the result of a shaping step with its record, and emit its event.
 
-    `hit_notes` are notes by id. A step that changes scores passes its own record.
+    `hit_notes` maps ids to notes. A step that changes scores passes its own record.
     """
     if sink is not None:
         moved = sum(old.id != new.id for old, new in zip(before, kept, strict=False))
@@ -101,49 +101,52 @@ def shape_result(
 class Blend:
     """Weight and method of blending reranker scores with the first stage.
 
-    score = (1 − weight) × first stage + weight × reranker. The first stage is the mean over stores of the
-    hit's z-score. The reranker part depends on the method:
+    score = (1 − weight) × first stage + weight × reranker. The first-stage part is the mean of the hit's
+    z-scores over the stores. The reranker part depends on the method:
 
     promote   (spread × share + 0.2 × above) / 2.8: the hit's share of exp(logit / temperature) over all
               candidates times the spread of the logits, and the distance of its logit above their mean.
-              It lifts confident hits and demotes none; equal scores change nothing
-    z-score   its z-score over the candidates: lifts and demotes alike
-    rank      1 / (2 + rank): only its order counts
+              It promotes confident hits and demotes none; equal scores change nothing
+    z-score   the z-score over the candidates: promotes and demotes hits
+    rank      1 / (2 + rank): only the order of the reranker counts
 
     Scores on another scale than logits (`ScorerInfo.score_scale`) are first stretched to the usual spread of
-    logits. Weight 1 is exactly the order of the reranker, weight 0 exactly that of the first stage.
+    logits. Weight 1 gives exactly the order of the reranker, and weight 0 exactly that of the first stage.
 
     Without a weight, the fitted model of the default order derives one from the candidates (`order_model`).
 
-    `neighbors` is how far a hit moves up toward the mean score of its three nearest candidates, if that is
-    higher. With the fitted weight a hit also moves down toward it, by a share of that.
+    `neighbors` is the share of the distance by which a hit moves up toward the mean score of its three
+    nearest candidates, if that is higher. With the fitted weight, a hit above the mean also moves down
+    toward it, by a fraction of that share.
     """
 
     weight: float | None = option(
-        "Weight of the reranker: 1 uses it alone, 0 the first stage alone; fitted by default.",
+        "Weight of the reranker: 1 uses only the reranker, 0 only the first stage; fitted by default.",
         default=None,
         min=0,
         max=1,
     )
-    method: Method = option("How scores are blended.", default="promote")
+    method: Method = option("Method of blending scores.", default="promote")
     temperature: float = option(
-        "How evenly `promote` distributes its lift: a low value lifts only the most confident hit.", default=1.0, gt=0
+        "Temperature of `promote`: with a low value, only the most confident hit is promoted.", default=1.0, gt=0
     )
     neighbors: float = option(
-        "How far a hit moves up toward the mean of its three nearest candidates; 0 turns it off.",
+        "Share of the distance by which a hit moves up toward the mean of its three nearest candidates; 0 disables it.",
         default=0.5,
         min=0,
         max=1,
         aliases=["neighbours"],
     )
-    reranker_shift: float = option("Added to the fitted weight; found by resift tune.", default=0.0, min=-1, max=1)
+    reranker_shift: float = option(
+        "Value added to the fitted weight; resift tune finds it.", default=0.0, min=-1, max=1
+    )
 
     def __post_init__(self) -> None:
         check_options(self)
 
     @property
     def uses_neighbors(self) -> bool:
-        """Whether the neighbors of the candidates change the result."""
+        """Whether neighbors of the candidates affect the result."""
         return self.neighbors > 0 and self.weight not in (0, 1)
 
 
@@ -158,17 +161,17 @@ def blend(
     model: OrderModel | None = None,
     sink: Sink | None = None,
 ) -> ShapeResult:
-    """Order hits by their first-stage evidence and reranker scores, which the trace holds.
+    """Order hits by the first-stage evidence and the reranker scores in the trace.
 
-    Scores of several rerankers are each read on their own scale, and the last score of a hit counts.
-    Unscored hits keep their first-stage value. Without reranker scores or first-stage evidence, the order
-    stays. A ranking has its own trace. `neighbors` are those of `nearest_neighbors`;
-    the name was `near` in 0.2. `model` replaces the fitted model of the default order.
+    If several rerankers scored the hits, each has its own scale, and the last score of a hit counts. Unscored
+    hits keep their first-stage value. Without reranker scores or first-stage evidence, the order does not
+    change. A ranking already has a trace. `neighbors` is the result of `nearest_neighbors`; its name was
+    `near` in 0.2. `model` replaces the fitted model of the default order.
     """
     rules = policy or Blend()
     ids = [hit.id for hit in hits]
     known = known_evidence or evidence(get_trace(hits) if trace is None else trace, ids)
-    # The last rerank stage with a score decides about languages and the name in the note.
+    # The last rerank stage with a score provides the languages and the name in the note.
     last = next((s for s in reversed(known.rerank_scores) if any(v is not None for v in s.scores)), None)
     in_lists = any(known.fused.ranks) or any(any(column.ranks) for column in known.lists().values())
     if last is None or not in_lists:
@@ -178,19 +181,19 @@ def blend(
     demotion, note, weights = 0.0, "", {}
     weight = rules.weight
     if weight is None:
-        chosen = model or order_model.default_model()
+        weight_model = model or order_model.default_model()
         if rules.reranker_shift:
-            chosen = chosen.shifted(reranker=rules.reranker_shift)
+            weight_model = weight_model.shifted(reranker=rules.reranker_shift)
         pairs = [(score, value) for score, value in zip(last.scores, first_stage, strict=True) if score is not None]
         scores, values = zip(*pairs, strict=True)
         facts = {**known.fusion.evidence, **scorer_facts(to_logits(scores, last.score_scale), values)}
-        weight, reason = chosen.reranker_weight(facts, last.languages)
-        demotion = chosen.demotion(facts)
+        weight, reason = weight_model.reranker_weight(facts, last.languages)
+        demotion = weight_model.demotion(facts)
         weights = {"first stage": 1 - weight, last.provider: weight}
         note = f"{last.provider} weight {weight:.2g}{reason and f': {reason}'}"
     if weight in (0, 1):
-        # One side alone keeps its own scores and ties, which a sum with 0 would not.
-        kept = _one_side(hits, known, reranker=weight == 1)
+        # A single side keeps its own scores and ties, which a weighted sum would change.
+        kept = _order_by_one_side(hits, known, reranker=weight == 1)
         record = StageRecord(
             kind=StageKind.GUARD,
             name=STAGE,
@@ -207,7 +210,7 @@ def blend(
     if near and rules.neighbors and known.uses_vectors():
         moves = [rules.neighbors * move for move in neighbor_boosts(ids, totals, near, demotion=demotion)]
         totals = [value + move for value, move in zip(totals, moves, strict=True)]
-    # By total, then id, then position. Two sorts, because one of tuples takes three times as long.
+    # Sort by total, then id, then position. Two sorts are three times as fast as one sort of tuples.
     order = sorted(range(len(hits)), key=ids.__getitem__)
     order.sort(key=totals.__getitem__, reverse=True)
 
@@ -234,14 +237,14 @@ def blend(
     return shape_result(STAGE, hits, kept, record=record, sink=sink)
 
 
-def _one_side(hits: Sequence[Hit], known: Evidence, *, reranker: bool) -> list[Hit]:
-    """Order by one side alone, with its own scores; hits that it does not know stay behind, in order."""
+def _order_by_one_side(hits: Sequence[Hit], known: Evidence, *, reranker: bool) -> list[Hit]:
+    """Order hits by the reranker or the first stage alone; hits that it did not rank follow in their order."""
     size = len(hits)
-    # The sort key of a hit (lower is better, infinity is unknown), and the score it gets.
+    # The sort key of each hit (lower is better, infinity means not ranked), and its new score.
     keys = [(math.inf, 0.0)] * size
     scores: list[float | None] = [None] * size
     if reranker:
-        # A later reranker scored the best hits of an earlier one, so its hits come first.
+        # A later reranker scores the best hits of an earlier one, so its hits come first.
         for i, stage in enumerate(known.rerank_scores):
             for j, score in enumerate(stage.scores):
                 if score is not None:
@@ -249,10 +252,10 @@ def _one_side(hits: Sequence[Hit], known: Evidence, *, reranker: bool) -> list[H
     else:
         lists = known.lists().values() if None in known.fused.ranks else ()
         for j, (rank, score) in enumerate(zip(*known.fused, strict=True)):
-            places = [(rank, score)] if rank is not None else [(c.ranks[j], c.scores[j]) for c in lists]
-            ranked = [(place, value) for place, value in places if place is not None]
+            entries = [(rank, score)] if rank is not None else [(c.ranks[j], c.scores[j]) for c in lists]
+            ranked = [(entry_rank, value) for entry_rank, value in entries if entry_rank is not None]
             if ranked:
-                best_rank, scores[j] = min(ranked, key=lambda place: place[0])
+                best_rank, scores[j] = min(ranked, key=lambda entry: entry[0])
                 keys[j] = (float(best_rank), 0.0)
     rows = [
         (*key, hit.id if math.isfinite(key[0]) else "", j) for j, (hit, key) in enumerate(zip(hits, keys, strict=True))
@@ -264,7 +267,7 @@ def _one_side(hits: Sequence[Hit], known: Evidence, *, reranker: bool) -> list[H
 def reranker_boosts(
     stages: Sequence[RerankScores], policy: Blend, *, size: int
 ) -> tuple[list[str | None], list[float]]:
-    """Return per hit the provider that scored it last, and the boost before weighting; 0 if unscored."""
+    """Return the provider that scored each hit last, and the boosts before weighting; 0 if unscored."""
     providers: list[str | None] = [None] * size
     boosts = [0.0] * size
     for stage in stages:
@@ -280,7 +283,7 @@ def reranker_boosts(
 def _promote(scores: Sequence[float], scale: ScoreScale, rules: Blend) -> list[float]:
     """Return the share of exp(logit / temperature) times the spread, plus the distance above the mean."""
     logits = to_logits(scores, scale)
-    # Relative to the best, so that no exponent overflows; the shares stay the same.
+    # Relative to the best logit, so that no exponential overflows; the shares stay the same.
     best = max(logits)
     odds = [math.exp((value - best) / rules.temperature) for value in logits]
     mean, spread = mean_and_deviation(logits)
@@ -290,17 +293,17 @@ def _promote(scores: Sequence[float], scale: ScoreScale, rules: Blend) -> list[f
 
 
 def to_logits(scores: Sequence[float], scale: ScoreScale) -> Sequence[float]:
-    """Return scores as logits: unchanged, as log-odds of probabilities, or stretched to the usual spread.
+    """Return scores as logits: unchanged, as log-odds of probabilities, or scaled to the usual spread.
 
-    Log-odds that are closer together than usual logits come from another scale and are stretched too. So do
-    logits that spread more than three times as far, which are shrunk.
+    Log-odds with a smaller spread than usual logits come from another scale and are stretched as well. Logits
+    with more than three times the usual spread also come from another scale and are shrunk.
     """
     if scale == "logit" and mean_and_deviation(scores)[1] <= MAX_SPREAD:
         return scores
     # Scores outside the declared range are not probabilities.
     if scale not in ("cosine", "logit") and min(scores) >= 0 and max(scores) <= 1:
-        inside = [min(max(score, _MIN_PROBABILITY), 1 - _MIN_PROBABILITY) for score in scores]
-        odds = [math.log(score / (1 - score)) for score in inside]
+        clamped = [min(max(score, _MIN_PROBABILITY), 1 - _MIN_PROBABILITY) for score in scores]
+        odds = [math.log(score / (1 - score)) for score in clamped]
         if mean_and_deviation(odds)[1] >= USUAL_SPREAD:
             return odds
         return [USUAL_SPREAD * value for value in z_scores(odds)]
@@ -320,16 +323,16 @@ _BOOSTS: Mapping[str, Callable[[Sequence[float], ScoreScale, Blend], list[float]
 
 
 def nearest_neighbors(vectors: Mapping[str, Array]) -> dict[str, tuple[tuple[str, float], ...]]:
-    """Return the nearest other ids of each id by cosine, ties by id, without cosines of 0 or below."""
+    """Return the nearest other ids of each id by cosine; ties are sorted by id, and only positive cosines count."""
     ids = sorted(vectors)
     if len(ids) < 2:
         return {}
     rows: Array = np.asarray([vectors[id] for id in ids], dtype=np.float32)
     lengths = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
     rows = rows / np.where(lengths > 0, lengths, 1)
-    # Row by row: such small products stay in this thread, and waiting for others may take ten times as long.
+    # Row by row, because such small products run in this thread; waiting for other threads may take ten times as long.
     cosines = np.stack([rows @ row for row in rows])
-    # Integers with the position in their last digits: one sort, by cosine and then by id.
+    # Integer keys with the position in their last digits: a single sort orders by cosine and then by id.
     size, count = len(ids), min(KNOWN_NEIGHBORS, len(ids) - 1)
     keys = np.arange(size) - size * np.rint(cosines * _COSINE_STEPS).astype(np.int64)
     np.fill_diagonal(keys, np.iinfo(np.int64).max)
@@ -345,23 +348,23 @@ def nearest_neighbors(vectors: Mapping[str, Array]) -> dict[str, tuple[tuple[str
 def neighbor_boosts(
     ids: Sequence[str], values: Sequence[float], neighbors: Neighbors, *, count: int = NEIGHBORS, demotion: float = 0.0
 ) -> list[float]:
-    """Return how far each hit's value is below the mean of its nearest candidates, weighted by cosine.
+    """Return the distance of each hit's value below the mean of its nearest candidates, weighted by cosine.
 
-    For a hit above that mean it is `demotion` times the distance, and negative. It is 0 for hits without
-    known neighbors among the candidates.
+    For a hit above the mean, the result is negative and multiplied by `demotion`. It is 0 for hits without
+    neighbors among the candidates.
     """
     by_id = dict(zip(ids, values, strict=True))
     boosts: list[float] = []
-    for id, own in zip(ids, values, strict=True):
+    for id, hit_value in zip(ids, values, strict=True):
         total = weights = 0.0
-        left = count
+        remaining = count
         for other, cosine in neighbors.get(id, ()):
             value = by_id.get(other)
             if value is not None and cosine > 0:
-                total += cosine * (value - own)
+                total += cosine * (value - hit_value)
                 weights += cosine
-                left -= 1
-                if not left:
+                remaining -= 1
+                if not remaining:
                     break
         factor = 1.0 if total > 0 else demotion
         boosts.append(factor * (total / weights) if factor and weights else 0.0)

@@ -1,8 +1,8 @@
-"""Recency and popularity: small, bounded changes of scores by the date or a number of a document. No I/O.
+"""Recency and popularity: small, bounded changes to scores, based on a date or a number in the metadata. No I/O.
 
 Each rule adds a term between -weight/2 and +weight/2 of the spread of the scores (best minus worst), so no
-hit gains more than `weight` of the spread on another one. A hit without the field gets no term. Values of a
-field (`values`) add the number that is declared for them.
+hit gains more than `weight` × spread on another one. A hit without the field gets no term. With `values`, a
+rule adds the number declared for the value of the field.
 """
 
 from __future__ import annotations
@@ -26,43 +26,43 @@ _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([hdwmy])\s*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recency:
-    """Prefer newer documents: the term halves with every `half_life` of age."""
+    """Prefer newer documents: the boost halves with every `half_life` of age."""
 
     field: str = option("Metadata field with the date: ISO 8601, or seconds since 1970.", default="date")
     half_life: str = option("Age at which the term is 0: 12h, 30d, 8w, 6m, 2y.", default="30d")
-    weight: float = option("Largest gain, as a part of the spread of the scores.", default=0.2, min=0, max=1)
+    weight: float = option("Largest gain, as a fraction of the spread of the scores.", default=0.2, min=0, max=1)
 
     def term(self, hit: Hit, now: datetime) -> float:
-        """Return the term of one hit; 0 for a date that is missing or cannot be read."""
+        """Return the term of a hit; 0 if the date is missing or cannot be parsed."""
         written = read_date(hit.metadata.get(self.field))
         if written is None:
             return 0.0
-        age_s = max(0.0, (now - written).total_seconds())  # a date in the future counts as now
+        age_s = max(0.0, (now - written).total_seconds())  # a date in the future has age 0
         return self.weight * (math.exp2(-age_s / parse_duration(self.half_life)) - 0.5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boost:
-    """Prefer documents by a number, such as views, or by the value of a field, such as its type."""
+    """Prefer documents by a number, such as views, or by the value of a field, such as the document type."""
 
     field: str = option("Metadata field with a number or a value.")
     by: Literal["log", "linear"] = option("How the term grows with the number.", default="log")
-    weight: float = option("Largest gain, as a part of the spread of the scores.", default=0.1, min=0, max=1)
+    weight: float = option("Largest gain, as a fraction of the spread of the scores.", default=0.1, min=0, max=1)
     values: Mapping[str, float] | None = option(
         "Term for each value, from -1 to 1, instead of a number: {official: 0.3}.", default=None
     )
 
     def terms(self, hits: Sequence[Hit]) -> list[float]:
-        """Return the term of each hit; the largest number among the hits gets half of the weight."""
+        """Return the term of each hit; the hit with the largest number gets half of the weight."""
         cells = [hit.metadata.get(self.field) for hit in hits]
         if self.values is not None:
             return [float(self.values.get(str(cell), 0.0)) for cell in cells]
         numbers = [_read_number(cell) for cell in cells]
-        grown = [None if n is None else math.log1p(n) if self.by == "log" else n for n in numbers]
-        largest = max((n for n in grown if n is not None), default=0.0)
+        sizes = [None if n is None else math.log1p(n) if self.by == "log" else n for n in numbers]
+        largest = max((n for n in sizes if n is not None), default=0.0)
         if largest <= 0:
             return [0.0] * len(hits)
-        return [0.0 if n is None else self.weight * (n / largest - 0.5) for n in grown]
+        return [0.0 if n is None else self.weight * (n / largest - 0.5) for n in sizes]
 
 
 def boost(
@@ -73,9 +73,9 @@ def boost(
     now: datetime | None = None,
     sink: Sink | None = None,
 ) -> ShapeResult:
-    """Add the terms of these rules to the scores and order by the sum; unscored hits stay last.
+    """Add the terms of these rules to the scores and order by the sum; unscored hits come last.
 
-    `now` is the time that ages are counted to, by default the current time.
+    `now` is the reference time for ages, by default the current time.
     """
     check_boosts(recency, boosts)
     scored = [hit for hit in hits if hit.score is not None]
@@ -111,7 +111,7 @@ def boost(
 def drop_filtered(
     where: object, recency: Recency | None, boosts: Sequence[Boost]
 ) -> tuple[Recency | None, tuple[Boost, ...]]:
-    """Return the rules without those on a field that the filter of the search names."""
+    """Return the rules, except those on a field that the filter of the search uses."""
     names: set[str] = set()
 
     def collect(conditions: object) -> None:
@@ -129,7 +129,7 @@ def drop_filtered(
 
 
 def check_boosts(recency: Recency | None, boosts: Sequence[Boost]) -> None:
-    """Raise InputError for a half-life or a weight that cannot be used."""
+    """Raise InputError for an invalid half-life, field or weight."""
     weights: dict[str, float] = {}
     if recency is not None:
         parse_duration(recency.half_life)
@@ -147,7 +147,7 @@ def check_boosts(recency: Recency | None, boosts: Sequence[Boost]) -> None:
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds of a duration such as 12h, 30d, 8w, 6m (months) or 2y."""
+    """Return a duration such as 12h, 30d, 8w, 6m (months) or 2y in seconds."""
     match = _DURATION.fullmatch(text) if isinstance(text, str) else None
     seconds = float(match[1]) * _UNITS_S[match[2]] if match else 0.0
     if not seconds:
@@ -156,12 +156,12 @@ def parse_duration(text: str) -> float:
 
 
 def read_date(value: object) -> datetime | None:
-    """Return the time that a metadata value names, in UTC without a zone; None if it is not a date."""
+    """Return the time in a metadata value, in UTC if it has no time zone; None if it is not a date."""
     try:
         if isinstance(value, bool) or value is None:
             return None
         if isinstance(value, (int, float)):
-            # Numbers of this size are milliseconds.
+            # Larger numbers are milliseconds.
             return datetime.fromtimestamp(value / 1000 if abs(value) > 1e11 else value, UTC)
         if isinstance(value, str):
             value = datetime.fromisoformat(value.strip())
@@ -175,7 +175,7 @@ def read_date(value: object) -> datetime | None:
 
 
 def _read_number(value: object) -> float | None:
-    """Return a number from 0 upward, or None."""
+    """Return the value as a number, at least 0, or None if it is not a finite number."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:

@@ -1,11 +1,11 @@
-"""Scores as probabilities: Platt, isotonic and temperature scaling in plain Python, saved as JSON.
+"""Calibrate scores as probabilities: Platt, isotonic and temperature scaling in plain Python, saved as JSON.
 
-Fitted to judged pairs (`fit`), a calibrator returns the probability of relevance. Fitted to the score history
-of a provider (`from_history`), it returns how unusual a score is for that provider: not a probability of
-relevance, but a scale that providers share.
+A calibrator that is fitted to judged pairs (`fit`) returns the probability of relevance. One that is fitted to
+the score history of a provider (`from_history`) returns how unusual a score is for that provider. This is not
+a probability of relevance, but a common scale for several providers.
 
-`calibrations.json` has the calibrators of the pinned models; `python -m benchmarks.calibration --write`
-writes it.
+`calibrations.json` contains the calibrators of the pinned models. `python -m benchmarks.calibration --write`
+creates it.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ _LOGISTIC_IQR = 2 * math.log(3)  # interquartile range of the standard logistic 
 
 @runtime_checkable
 class Calibrator(Protocol):
-    """Maps a score to a number from 0 to 1 that never falls as the score rises."""
+    """Maps a score to a number from 0 to 1 that never decreases as the score increases."""
 
     def probability(self, score: float) -> float:
-        """Return the probability of a score."""
+        """Return the probability for a score."""
         ...
 
 
 class _Saveable:
-    """Saves a calibrator; shared by the three kinds."""
+    """Mixin that saves a calibrator; all three kinds use it."""
 
     __slots__ = ()
     kind: ClassVar[str]
 
     def to_dict(self) -> dict[str, object]:
-        """Return plain data that `calibrator_from` turns back into an equal calibrator."""
+        """Return plain data; `calibrator_from` turns it back into an equal calibrator."""
         return {"kind": self.kind, **asdict(self)}  # type: ignore[call-overload]
 
     def save(self, path: str | Path) -> None:
@@ -59,19 +59,19 @@ class _Saveable:
 
 @dataclass(frozen=True, slots=True)
 class Platt(_Saveable):
-    """sigmoid(slope × score + intercept) (Platt, 1999; fitted as by Lin, Lin and Weng, 2007)."""
+    """sigmoid(slope × score + intercept) (Platt, 1999; fitted with the method of Lin, Lin and Weng, 2007)."""
 
     kind: ClassVar[str] = "platt"
     slope: float
     intercept: float
 
     def probability(self, score: float) -> float:
-        """Return the probability of a score."""
+        """Return the probability for a score."""
         return sigmoid(self.slope * score + self.intercept)
 
     @classmethod
     def fit(cls, scores: Sequence[float], relevant: Sequence[bool]) -> Platt:
-        """Fit to judged pairs; the slope is never negative, so the order of hits cannot flip."""
+        """Fit to judged pairs; the slope is never negative, so the order of hits is never reversed."""
         values, targets = _judged_pairs(scores, relevant)
         center = statistics.fmean(values)
         spread = statistics.pstdev(values) or 1.0
@@ -81,9 +81,9 @@ class Platt(_Saveable):
 
     @classmethod
     def from_history(cls, scores: Sequence[float], *, base_rate: float = 0.5) -> Platt:
-        """Fit to a provider's score history: quartiles become those of a logistic curve.
+        """Fit to a provider's score history: its quartiles are mapped to those of a logistic curve.
 
-        A score at the history's (1 − base_rate) quantile gets 0.5.
+        A score at the (1 − base_rate) quantile of the history gets 0.5.
         """
         if not 0 < base_rate < 1:
             raise InputError(f"base_rate is {base_rate}; pass the share of relevant hits, between 0 and 1.")
@@ -94,7 +94,7 @@ class Platt(_Saveable):
 
 @dataclass(frozen=True, slots=True)
 class Temperature(_Saveable):
-    """sigmoid(score / temperature): for logits, which need no shift (Guo et al., 2017)."""
+    """sigmoid(score / temperature), for logits, which need no shift (Guo et al., 2017)."""
 
     kind: ClassVar[str] = "temperature"
     temperature: float
@@ -104,30 +104,30 @@ class Temperature(_Saveable):
             raise InputError(f"temperature is {self.temperature}; it must be above 0 and finite.")
 
     def probability(self, score: float) -> float:
-        """Return the probability of a score."""
+        """Return the probability for a score."""
         return sigmoid(score / self.temperature)
 
     @classmethod
     def fit(cls, scores: Sequence[float], relevant: Sequence[bool]) -> Temperature:
-        """Fit to judged pairs by golden-section search for the least log loss."""
+        """Fit to judged pairs; a golden-section search finds the temperature with the lowest log loss."""
         values, targets = _judged_pairs(scores, relevant, smooth=False)
         size = max(1e-9, *(abs(value) for value in values))
 
         def loss(log_t: float) -> float:
-            heat = math.exp(log_t)
-            return math.fsum(_log_loss(value / heat, target) for value, target in zip(values, targets, strict=True))
+            t = math.exp(log_t)
+            return math.fsum(_log_loss(value / t, target) for value, target in zip(values, targets, strict=True))
 
         return cls(math.exp(_golden_section(loss, math.log(size / 1000), math.log(size * 1000))))
 
     @classmethod
     def from_history(cls, scores: Sequence[float]) -> Temperature:
-        """Fit to a provider's score history: its interquartile range becomes that of a logistic curve."""
+        """Fit to a provider's score history: its interquartile range is mapped to that of a logistic curve."""
         return cls(_logistic_scale(_score_history(scores)))
 
 
 @dataclass(frozen=True, slots=True)
 class Isotonic(_Saveable):
-    """A rising step function, linear between its steps (pool adjacent violators; Barlow et al., 1972)."""
+    """A non-decreasing step function, linear between its steps (pool adjacent violators; Barlow et al., 1972)."""
 
     kind: ClassVar[str] = "isotonic"
     scores: tuple[float, ...]
@@ -138,12 +138,12 @@ class Isotonic(_Saveable):
         object.__setattr__(self, "probabilities", tuple(map(float, self.probabilities)))
         rising = list(self.scores) == sorted(set(self.scores))
         if not self.scores or len(self.scores) != len(self.probabilities) or not rising:
-            raise InputError("Isotonic needs rising scores with one probability each.")
+            raise InputError("Isotonic needs increasing scores with one probability each.")
         if list(self.probabilities) != sorted(self.probabilities):
-            raise InputError("Isotonic probabilities must not fall.")
+            raise InputError("Isotonic probabilities must not decrease.")
 
     def probability(self, score: float) -> float:
-        """Return the probability of a score; constant beyond the ends."""
+        """Return the probability for a score; it is constant beyond the first and last step."""
         i = bisect.bisect_left(self.scores, score)
         if i == 0:
             return self.probabilities[0]
@@ -161,7 +161,7 @@ class Isotonic(_Saveable):
 
     @classmethod
     def from_history(cls, scores: Sequence[float]) -> Isotonic:
-        """Fit to a provider's score history: the probability is the share of scores at or below this one."""
+        """Fit to a provider's score history: the probability is the share of scores at or below a score."""
         ordered = _score_history(scores)
         steps = sorted(set(ordered))
         return cls(tuple(steps), tuple(bisect.bisect_right(ordered, step) / len(ordered) for step in steps))
@@ -173,7 +173,7 @@ _KINDS: dict[str, Callable[..., Platt | Temperature | Isotonic]] = {
 
 
 def calibrator_from(data: Mapping[str, object]) -> Platt | Temperature | Isotonic:
-    """Return the calibrator that `to_dict` described."""
+    """Return the calibrator for the output of `to_dict`."""
     check_mapping(data, "data")
     kind = str(data.get("kind", ""))
     if kind not in _KINDS:
@@ -186,13 +186,13 @@ def calibrator_from(data: Mapping[str, object]) -> Platt | Temperature | Isotoni
 
 
 def load_calibrator(path: str | Path) -> Platt | Temperature | Isotonic:
-    """Read a calibrator that `save` wrote."""
+    """Read a calibrator from a file that was written by `save`."""
     try:
         return calibrator_from(json.loads(Path(path).read_text(encoding="utf-8")))
     except OSError as exc:
         cause = exc.strerror or type(exc).__name__
         raise DataFormatError(
-            f"cannot be read: {cause}; pass a file that `resift calibrate` wrote", file=str(path)
+            f"cannot be read: {cause}; pass a file written by `resift calibrate`", file=str(path)
         ) from exc
     except (ValueError, AttributeError, TypeError, RecursionError) as exc:
         raise DataFormatError(f"not a calibrator: {exc}", file=str(path)) from exc
@@ -200,7 +200,7 @@ def load_calibrator(path: str | Path) -> Platt | Temperature | Isotonic:
 
 @functools.cache
 def shipped_calibrator(digest: str) -> Platt | Temperature | Isotonic | None:
-    """Return the calibrator of the model whose file has this sha256, if one ships with the package."""
+    """Return the calibrator of the model with this SHA-256 digest, or None if none ships with the package."""
     entry = json.loads(CALIBRATIONS_FILE.read_text(encoding="utf-8")).get(digest)
     return None if entry is None else calibrator_from(entry["calibrator"])
 
@@ -208,11 +208,11 @@ def shipped_calibrator(digest: str) -> Platt | Temperature | Isotonic | None:
 def calibrate(
     hits: Sequence[Hit], calibrators: Calibrator | Mapping[str, Calibrator], *, trace: Trace | None = None
 ) -> tuple[Hit, ...]:
-    """Return the hits with metadata["probability"], each by the calibrator of the provider that scored it.
+    """Return the hits with metadata["probability"], computed by the calibrator of the provider that scored them.
 
-    The score of the provider is read from the trace (a ranking has its own), so earlier blending does not
-    matter. For hits that no provider scored, their own score counts under the name "". Hits without a
-    calibrator, or without any score, stay as they are.
+    The score of the provider is read from the trace, which a ranking already has, so earlier blending does not
+    matter. Hits that no provider scored use their own score and the calibrator with the name "". Hits without
+    a calibrator or a score are unchanged.
     """
     known = evidence(get_trace(hits) if trace is None else trace, [hit.id for hit in hits])
     calibrated = []
@@ -226,11 +226,11 @@ def calibrate(
 
 
 def above(hits: Sequence[Hit], threshold: float, *, sink: Sink | None = None) -> ShapeResult:
-    """Keep the hits whose probability reaches the threshold; those without one are kept and noted."""
+    """Keep the hits whose probability reaches the threshold; hits without a probability are kept and noted."""
     if not 0 <= threshold <= 1:
-        raise InputError(f"threshold is {threshold}; a probability lies between 0 and 1.")
-    given = [hit.metadata.get("probability") for hit in hits]
-    values = [None if value is None else float(value) for value in given]
+        raise InputError(f"threshold is {threshold}; pass a probability from 0 to 1.")
+    probabilities = [hit.metadata.get("probability") for hit in hits]
+    values = [None if value is None else float(value) for value in probabilities]
     kept = [hit for hit, value in zip(hits, values, strict=True) if value is None or value >= threshold]
     below = {
         hit.id: f"probability {value:.3g} < {threshold:.3g}"
@@ -244,11 +244,11 @@ def above(hits: Sequence[Hit], threshold: float, *, sink: Sink | None = None) ->
 
 
 def drop_below(ranking: Ranking, min_score: float, *, shown: Sequence[float] | None = None) -> Ranking:
-    """Drop the hits after the last one that reaches `min_score`; they are in `cut` with the reason.
+    """Drop the hits after the last one that reaches `min_score`; they are moved to `cut` with the reason.
 
-    So no hit is dropped while a lower one stays, even if a later stage reordered the hits. `shown` are the
-    displayed scores, by default those of the hits. Unscored hits never reach it; a ranking without any score
-    stays as it is.
+    This way, no hit is dropped while a lower-ranked one is kept, even if a later stage reordered the hits.
+    `shown` are the displayed scores, by default those of the hits. Unscored hits never reach `min_score`; a
+    ranking without any score is unchanged.
     """
     threshold = check_number(min_score, "min_score")
     scores = [hit.score for hit in ranking] if shown is None else list(shown)
@@ -280,16 +280,16 @@ def _logit(p: float) -> float:
 
 def _log_loss(value: float, target: float) -> float:
     """Return the log loss of a logit for a target from 0 to 1."""
-    # log(1 + e^v) − target·v, written so that neither end overflows.
+    # This is log(1 + e^v) − target·v, written so that large positive and negative values do not overflow.
     return max(value, 0.0) + math.log1p(math.exp(-abs(value))) - target * value
 
 
 def _judged_pairs(
     scores: Sequence[float], relevant: Sequence[bool], *, smooth: bool = True
 ) -> tuple[list[float], list[float]]:
-    """Return scores and targets of judged pairs, checked; both kinds must be present."""
+    """Return the validated scores and targets of judged pairs; both relevant and other pairs must be present."""
     if len(scores) != len(relevant):
-        raise InputError(f"{len(scores)} scores for {len(relevant)} judgements; give one judgement per score.")
+        raise InputError(f"{len(scores)} scores for {len(relevant)} judgments; pass one judgment per score.")
     values = [to_finite_float(score, of="A judged pair") for score in scores]
     good = sum(map(bool, relevant))
     bad = len(values) - good
@@ -298,25 +298,25 @@ def _judged_pairs(
             f"{good} relevant and {bad} other pairs; calibration needs at least one of each. "
             "Judge more pairs, or use from_history."
         )
-    # Lin, Lin and Weng: targets short of 0 and 1 keep separable data from an endless slope.
+    # Lin, Lin and Weng: with targets slightly inside 0 and 1, separable data does not give an infinite slope.
     high, low = ((good + 1) / (good + 2), 1 / (bad + 2)) if smooth else (1.0, 0.0)
     return values, [high if yes else low for yes in relevant]
 
 
 def _score_history(scores: Sequence[float]) -> list[float]:
-    """Return the scores in order, checked."""
+    """Return the validated scores in ascending order."""
     values = sorted(to_finite_float(score, of="A score history") for score in scores)
     if len(values) < 2 or values[0] == values[-1]:
         raise InputError("A score history needs at least two different scores.")
     return values
 
 
-def _quantile(ordered: Sequence[float], part: float) -> float:
-    """Return the value below which that part of the ordered values lies, with straight lines between."""
-    place = part * (len(ordered) - 1)
-    low = math.floor(place)
+def _quantile(ordered: Sequence[float], q: float) -> float:
+    """Return the q quantile of ordered values, with linear interpolation."""
+    position = q * (len(ordered) - 1)
+    low = math.floor(position)
     high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+    return ordered[low] + (position - low) * (ordered[high] - ordered[low])
 
 
 def _logistic_scale(ordered: Sequence[float]) -> float:
@@ -326,7 +326,7 @@ def _logistic_scale(ordered: Sequence[float]) -> float:
 
 
 def _fit_logistic(values: Sequence[float], targets: Sequence[float]) -> tuple[float, float]:
-    """Return slope and intercept of least log loss by damped Newton steps."""
+    """Return the slope and intercept with the lowest log loss, found by damped Newton steps."""
     slope, intercept = 0.0, _logit(statistics.fmean(targets))
 
     def loss(a: float, b: float) -> float:
@@ -342,7 +342,7 @@ def _fit_logistic(values: Sequence[float], targets: Sequence[float]) -> tuple[fl
         hbb = math.fsum(p * (1 - p) for p in fitted) + 1e-12
         determinant = haa * hbb - hab * hab
         step_a, step_b = (hbb * ga - hab * gb) / determinant, (haa * gb - hab * ga) / determinant
-        # Halved until the loss falls: a full Newton step overshoots where nearly all are of one kind.
+        # The step is halved until the loss falls: a full Newton step overshoots if nearly all targets are equal.
         size = 1.0
         while size > 1e-10 and loss(slope - size * step_a, intercept - size * step_b) > best:
             size /= 2
@@ -354,7 +354,7 @@ def _fit_logistic(values: Sequence[float], targets: Sequence[float]) -> tuple[fl
 
 
 def _golden_section(loss: Callable[[float], float], low: float, high: float) -> float:
-    """Return the minimum of a function that has only one."""
+    """Return the position of the minimum of a function that has only one."""
     ratio = (math.sqrt(5) - 1) / 2
     left, right = high - ratio * (high - low), low + ratio * (high - low)
     at_left, at_right = loss(left), loss(right)
@@ -373,7 +373,7 @@ def _golden_section(loss: Callable[[float], float], low: float, high: float) -> 
 def _pool_adjacent_violators(
     values: Sequence[float], targets: Sequence[float]
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Pool adjacent violators; each block is kept as its first and last score."""
+    """Pool adjacent violators; each block is represented by its first and last score."""
     totals: dict[float, list[float]] = {}
     for value, target in zip(values, targets, strict=True):
         totals.setdefault(value, []).append(target)

@@ -1,8 +1,8 @@
-"""Text for a prompt: the final hits with their neighboring chunks, merged, within a token budget. No I/O.
+"""Context for a prompt: the final hits and their neighboring chunks, merged, within a token budget. No I/O.
 
-A neighbor at distance d of the hit at rank r is added as if it had rank r + 3 × d, so that more context of a
-good hit competes with worse hits for the same tokens. What does not fit is skipped, and shorter chunks after
-it are tried. Chunks that touch become one passage, and text that two of them share appears once. Stores
+A neighbor at distance d from the hit at rank r is added as if it had rank r + 3 × d, so that more context of a
+good hit competes with worse hits for the same tokens. A chunk that does not fit is skipped, and shorter chunks
+after it are tried. Adjacent chunks are merged into one passage, in which overlapping text appears once. Stores
 provide the chunks (`resift.protocols.HasChunks`).
 """
 
@@ -23,7 +23,7 @@ from resift.types import Hit, JsonObject, Metadata
 from resift.validation import convert, option
 
 NEIGHBOR_RANKS = 3
-"""Ranks per distance of a neighbor. Chosen on contextual-code, where 3 and 4 are best."""
+"""Ranks per unit of distance of a neighbor. Chosen on contextual-code, where 3 and 4 are best."""
 
 MAX_TOKENS = 2000
 DOCUMENT_FIELDS = ("document", "document_id", "doc_id", "path", "source", "file", "url")
@@ -31,7 +31,7 @@ POSITION_FIELDS = ("position", "chunk_index")
 PARENT_FIELDS = ("parent_id", "parent")
 
 _BYTES_PER_TOKEN = 3
-_MIN_OVERLAP = 12  # characters; a shorter one may be chance
+_MIN_OVERLAP = 12  # characters; a shorter overlap may be a coincidence
 _MAX_OVERLAP = 4000
 _MAX_HEADING = 600
 _MAX_TITLE = 120
@@ -42,17 +42,17 @@ TokenCounter = Callable[[str], int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextOptions:
-    """Options of the context: its budget, and which chunks around a hit belong to it."""
+    """Options of the context: its token budget, and the chunks around a hit that it includes."""
 
-    max_tokens: int = option("Maximum number of tokens of the context.", default=MAX_TOKENS, min=1)
-    neighbors: int = option("Chunks before and after each hit.", default=1, min=0, max=20)
+    max_tokens: int = option("Maximum number of tokens in the context.", default=MAX_TOKENS, min=1)
+    neighbors: int = option("Number of chunks before and after each hit.", default=1, min=0, max=20)
     parents: bool = option(
         "Use the parent of a hit, the document with the id in `parent_id`, if it fits.", default=True
     )
 
 
 class Place(NamedTuple):
-    """The document and the position of a chunk, and the fields of its metadata that name them."""
+    """The document and the position of a chunk, and the metadata fields that contain them."""
 
     document_field: str
     document: str
@@ -62,7 +62,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a chunk: `text` is its text from `start` to `end`."""
+    """A part of a chunk: `text` is the text of the chunk from `start` to `end`."""
 
     id: str
     text: str
@@ -72,7 +72,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """Pieces of one document in its order. `ids` are the hits in it, best first."""
+    """Pieces of one document, in document order. `ids` are the hits in the passage, best first."""
 
     ids: tuple[str, ...]
     pieces: tuple[Piece, ...]
@@ -81,7 +81,7 @@ class Passage:
 
     @property
     def text(self) -> str:
-        """The pieces as one text, with an ellipsis where sentences of a chunk are left out."""
+        """The pieces as one text, with an ellipsis where sentences of a chunk are omitted."""
         text = ""
         for i, piece in enumerate(self.pieces):
             last = self.pieces[i - 1]
@@ -96,24 +96,24 @@ class Passage:
         return text.strip()
 
     def to_dict(self) -> JsonObject:
-        """Return plain data that `from_dict` turns back into an equal passage."""
+        """Return plain data; `from_dict` turns it back into an equal passage."""
         return {**asdict(self), "ids": list(self.ids), "pieces": [asdict(piece) for piece in self.pieces]}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> Passage:
-        """Return the passage that `to_dict` described."""
+        """Return the passage for the output of `to_dict`."""
         passage = convert(data, cls, name="a passage")
         if not passage.pieces:
-            raise InputError("pieces of a passage is empty; it must have one or more.")
+            raise InputError("pieces of a passage is empty; it must contain at least one piece.")
         return passage
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One numbered source of a context; `text[start:end]` of the context is its passage.
+    """A numbered source in a context; its passage is `text[start:end]` of the context.
 
-    `id` is its best hit and `ids` all hits in it. `pieces` name each chunk with the offsets of the part that
-    is used. `document` is the value of the metadata field that names the document, or the id.
+    `id` is its best hit, and `ids` are all hits in it. `pieces` lists the chunks with the offsets of the parts
+    that are used. `document` is the value of the metadata field that names the document, or the id.
     """
 
     number: int
@@ -153,7 +153,7 @@ class PromptContext:
         return self.text
 
     def __repr__(self) -> str:
-        # Without the text: logs and tracebacks show this, and must not contain documents.
+        # Without the text: this appears in logs and tracebacks, which must not contain documents.
         return f"<PromptContext of {len(self.sources)} sources, {self.tokens} of {self.max_tokens} tokens>"
 
     def to_dict(self) -> JsonObject:
@@ -163,7 +163,7 @@ class PromptContext:
 
 
 class PassageReader:
-    """The stores and the reranker of a search, which a ranking keeps for its context. It is not pickled."""
+    """The stores and the reranker of a search, which a ranking keeps to build its context. They are not pickled."""
 
     def __init__(self, stores: Iterable[object] = (), scorer: Scorer | None = None) -> None:
         self.stores = tuple({id(store): store for store in stores}.values())
@@ -173,7 +173,7 @@ class PassageReader:
         return PassageReader, ()
 
     def token_counter(self) -> TokenCounter | None:
-        """Return the tokenizer of a model that is loaded: the reranker, or the embedder of a store."""
+        """Return the token counter of a loaded model: the reranker, or the embedder of a store; None without one."""
         for scorer in (self.scorer, *(tier.scorer for tier in getattr(self.scorer, "tiers", ()))):
             tokenizer = getattr(getattr(scorer, "loaded_model", None), "tokenizer", None)
             if callable(getattr(tokenizer, "count", None)):
@@ -187,7 +187,7 @@ class PassageReader:
     async def read(
         self, hits: Sequence[Hit], options: ContextOptions, *, deadline: Deadline | None = None
     ) -> tuple[dict[str, list[Hit]], dict[str, Hit], str | None]:
-        """Return the chunks around each hit, the parents of hits, and why some are missing."""
+        """Return the chunks around each hit, the parents of hits, and the reason why some are missing."""
         chunks: dict[str, list[Hit]] = {}
         parents: dict[str, Hit] = {}
         readers = [store for store in self.stores if isinstance(store, HasChunks)]
@@ -200,12 +200,12 @@ class PassageReader:
                     if around := await store.get_chunks(hit, before=reach, after=reach):
                         chunks[hit.id] = around
                         break
-            wanted = {hit.id: parent for hit in hits if options.parents and (parent := parent_id(hit))}
-            for other in self.stores if wanted else ():
+            parent_ids = {hit.id: parent for hit in hits if options.parents and (parent := parent_id(hit))}
+            for other in self.stores if parent_ids else ():
                 if hasattr(other, "get"):
-                    found = {parent.id: parent for parent in await other.get(sorted(set(wanted.values())))}
-                    parents |= {id: found[parent] for id, parent in wanted.items() if parent in found}
-        # Every exception: the store may be foreign or closed, and the hits alone are better than nothing.
+                    by_id = {parent.id: parent for parent in await other.get(sorted(set(parent_ids.values())))}
+                    parents |= {id: by_id[parent] for id, parent in parent_ids.items() if parent in by_id}
+        # Catches all exceptions: the store may be third-party code or closed, and the hits alone are still useful.
         except Exception as exc:
             return chunks, parents, f"context: no neighbors: {redact(exc)}"
         reason = None
@@ -224,8 +224,8 @@ async def read_passages(
     count: TokenCounter,
     deadline: Deadline | None = None,
 ) -> tuple[list[Passage], str | None]:
-    """Return the passages of these hits within the budget, and why neighbors are missing."""
-    # Hits after those that fill the budget alone cannot get neighbors, so theirs are not read.
+    """Return the passages of these hits within the budget, and the reason why neighbors are missing."""
+    # Once the texts of the first hits fill the budget, neighbors of later hits cannot fit and are not read.
     count = cache(count)
     room, reachable = options.max_tokens, 0
     while room > 0 and reachable < len(hits):
@@ -237,12 +237,12 @@ async def read_passages(
 
 
 def estimate_tokens(text: str) -> int:
-    """Return one token per three bytes of UTF-8, rounded up: more than most tokenizers need for prose."""
+    """Return one token per three bytes of UTF-8, rounded up; most tokenizers need fewer for prose."""
     return -(-len(text.encode("utf-8", "replace")) // _BYTES_PER_TOKEN)
 
 
 def find_place(metadata: Metadata) -> Place | None:
-    """Return the document and position of a chunk; None if its metadata lacks one of them."""
+    """Return the document and position of a chunk; None if one of them is missing in its metadata."""
     document_field = _first_field(metadata, DOCUMENT_FIELDS, (str, int))
     position_field = _first_field(metadata, POSITION_FIELDS, (int,))
     if document_field is None or position_field is None:
@@ -251,7 +251,7 @@ def find_place(metadata: Metadata) -> Place | None:
 
 
 def parent_id(hit: Hit) -> str | None:
-    """Return the id of the document that a hit is a part of, if its metadata has one."""
+    """Return the id of the document that a hit is part of, or None if its metadata does not name one."""
     name = _first_field(hit.metadata, PARENT_FIELDS, (str, int))
     return None if name is None or str(hit.metadata[name]) == hit.id else str(hit.metadata[name])
 
@@ -268,19 +268,19 @@ def _first_field(metadata: Metadata, names: Sequence[str], types: tuple[type, ..
 
 
 def sort_chunks(hit: Hit, chunks: Iterable[Hit], *, before: int, after: int) -> list[Hit]:
-    """Return the chunks of the hit's document within these distances, in its order: for `get_chunks`."""
+    """Return the chunks of the hit's document within these distances, in document order; used by `get_chunks`."""
     place = find_place(hit.metadata)
     if place is None:
         return []
-    found: dict[int, Hit] = {}
+    by_position: dict[int, Hit] = {}
     for chunk in sorted(chunks, key=lambda chunk: chunk.id):
         other = find_place(chunk.metadata)
         if other is None or other.document != place.document:
             continue
         if -before <= other.position - place.position <= after:
-            found.setdefault(other.position, chunk)
-    found[place.position] = hit
-    return [found[position] for position in sorted(found)]
+            by_position.setdefault(other.position, chunk)
+    by_position[place.position] = hit
+    return [by_position[position] for position in sorted(by_position)]
 
 
 def expand(
@@ -293,34 +293,36 @@ def expand(
 ) -> list[Passage]:
     """Return passages of these hits and the chunks around them, within the budget, best hit first.
 
-    `chunks` has the chunks around each hit by its id, in the order of the document, with the hit itself. The
-    best hit that does not fit is shortened to its first sentences if there is room for them in the end.
+    `chunks` maps the id of a hit to the chunks around it, in document order, including the hit itself. If
+    there is room left at the end, the best hit that did not fit is shortened to its first sentences.
     """
     draft = _Draft(hits, chunks, max_tokens=max_tokens, count=count)
     queue: list[tuple[int, int, int, Hit]] = []
     for rank, hit in enumerate(hits):
         queue.append((rank, 0, rank, hit))
         around = chunks.get(hit.id, ())
-        own = next((i for i, chunk in enumerate(around) if chunk.id == hit.id), None)
-        if own is not None:
+        center = next((i for i, chunk in enumerate(around) if chunk.id == hit.id), None)
+        if center is not None:
             queue += [
-                (rank + abs(i - own) * NEIGHBOR_RANKS, 1, rank, chunk) for i, chunk in enumerate(around) if i != own
+                (rank + abs(i - center) * NEIGHBOR_RANKS, 1, rank, chunk)
+                for i, chunk in enumerate(around)
+                if i != center
             ]
-    left_out: list[Hit] = []
+    skipped: list[Hit] = []
     for _, is_neighbor, rank, chunk in sorted(queue, key=lambda entry: entry[:3]):
         parent = None if is_neighbor else (parents or {}).get(chunk.id)
         if (parent is not None and draft.add(parent, hit=chunk)) or draft.add(chunk) or is_neighbor:
             continue
         if rank == 0 and draft.add_beginning(chunk):  # worse hits do not replace the best one
             return draft.passages()
-        left_out.append(chunk)
-    if left_out and left_out[0].id not in draft.chosen:
-        draft.add_beginning(left_out[0])
+        skipped.append(chunk)
+    if skipped and skipped[0].id not in draft.chosen:
+        draft.add_beginning(skipped[0])
     return draft.passages()
 
 
 class _Draft:
-    """The chunks chosen so far, in runs of chunks that touch."""
+    """The chunks chosen so far, in runs of adjacent chunks."""
 
     def __init__(
         self, hits: Sequence[Hit], chunks: Mapping[str, Sequence[Hit]], *, max_tokens: int, count: TokenCounter
@@ -341,7 +343,7 @@ class _Draft:
         self.chosen: set[str] = set()
 
     def add(self, chunk: Hit, *, hit: Hit | None = None) -> bool:
-        """Add a chunk, or a parent for this hit, and return whether it fits."""
+        """Add a chunk, or the parent of `hit`, and return whether it fits."""
         if chunk.id not in self.chosen and chunk.text.strip():
             before = next((run for run in self._runs if self._following.get(run[-1].id) == chunk.id), [])
             after = next((run for run in self._runs if self._following.get(chunk.id) == run[0].id), [])
@@ -357,14 +359,14 @@ class _Draft:
         return True
 
     def add_beginning(self, hit: Hit) -> bool:
-        """Add as many sentences from the beginning of a hit as fit, as a passage of its own, if one fits."""
+        """Add the first sentences of a hit that fit as a separate passage, and return whether any fit."""
         passage = first_sentences(make_passage([hit], (hit.id,)), self._room, self._count)
         if passage:
             self._beginnings.append(passage)
         return passage is not None
 
     def passages(self) -> list[Passage]:
-        """Return the passages, the one with the best hit first."""
+        """Return the passages; the one with the best hit comes first."""
         passages = [self._passage(run) for run in self._runs] + self._beginnings
         return sorted(
             passages, key=lambda passage: min((self._ranks[id] for id in passage.ids), default=len(self._ranks))
@@ -379,9 +381,9 @@ class _Draft:
 
 
 def make_passage(chunks: Sequence[Hit], ids: tuple[str, ...], *, ranks: Mapping[str, int] | None = None) -> Passage:
-    """Return the passage of chunks that touch, without text that two of them share.
+    """Return the passage of adjacent chunks; overlapping text appears only once.
 
-    Document and title are those of the chunk with the best rank.
+    Document and title come from the chunk with the best rank.
     """
     pieces: list[Piece] = []
     for i, chunk in enumerate(chunks):
@@ -396,9 +398,9 @@ def make_passage(chunks: Sequence[Hit], ids: tuple[str, ...], *, ranks: Mapping[
 
 
 def _shared_length(text: str, following: str) -> int:
-    """Return how many characters at the beginning of a chunk the chunk before it has already.
+    """Return the number of characters at the beginning of a chunk that repeat the previous chunk.
 
-    These are a heading that both begin with, and the overlap of the two.
+    They are a heading that both chunks start with, and the overlap of the two.
     """
     heading, separator, _ = following.partition("\n\n")
     skipped = 0
@@ -408,7 +410,7 @@ def _shared_length(text: str, following: str) -> int:
     if len(body) < _MIN_OVERLAP:
         return skipped
     start = max(0, len(text) - len(body))
-    # From the left, so that the longest overlap is found first.
+    # Search from the left, so that the longest overlap is found first.
     while (start := text.find(body[:_MIN_OVERLAP], start)) >= 0:
         inside_word = start > 0 and text[start - 1].isalnum() and text[start].isalnum()
         if not inside_word and body.startswith(text[start:]):
@@ -418,17 +420,17 @@ def _shared_length(text: str, following: str) -> int:
 
 
 def _header(passage: Passage, number: int) -> str:
-    words = " ".join((passage.title or passage.document or passage.ids[0]).split())
-    return f"[{number}] {words if len(words) <= _MAX_TITLE else f'{words[: _MAX_TITLE - 1]}…'}\n"
+    title = " ".join((passage.title or passage.document or passage.ids[0]).split())
+    return f"[{number}] {title if len(title) <= _MAX_TITLE else f'{title[: _MAX_TITLE - 1]}…'}\n"
 
 
 def _passage_cost(passage: Passage, count: TokenCounter) -> int:
-    """Return the tokens of a passage with its header, or a few more: pieces are counted one by one."""
+    """Return the number of tokens in a passage with its header, or slightly more: pieces are counted separately."""
     return count(_header(passage, 10)) + sum(count(f"{piece.text}{_SEPARATOR}") for piece in passage.pieces)
 
 
 def first_sentences(passage: Passage, max_tokens: int, count: TokenCounter) -> Passage | None:
-    """Return as many sentences from the beginning of a passage as fit, or None if the first does not fit."""
+    """Return the first sentences of a passage that fit into the budget, or None if not even one fits."""
     ends = [(i, end) for i, piece in enumerate(passage.pieces) for _, end in sentence_spans(piece.text)]
 
     def beginning(sentences: int) -> Passage:
@@ -437,13 +439,13 @@ def first_sentences(passage: Passage, max_tokens: int, count: TokenCounter) -> P
         last = replace(piece, text=piece.text[:end], end=piece.start + end)
         return replace(passage, pieces=(*passage.pieces[:i], last))
 
-    # More sentences need more tokens.
+    # Bisection works because more sentences need more tokens.
     fitting = bisect_right(range(1, len(ends) + 1), max_tokens, key=lambda n: _passage_cost(beginning(n), count))
     return beginning(fitting) if fitting else None
 
 
 def passage_tokens(passages: Sequence[Passage], count: TokenCounter = estimate_tokens) -> int:
-    """Return the tokens of the text of these passages, with their headers."""
+    """Return the number of tokens in these passages, including their headers."""
     text, _ = _join_blocks(passages)
     return count(text) if text else 0
 
@@ -457,9 +459,9 @@ def render(
     hits: Sequence[str] = (),
     reason: str | None = None,
 ) -> PromptContext:
-    """Return passages as text with numbered sources, without the last ones if they exceed the budget.
+    """Return passages as text with numbered sources; the last passages are omitted if they exceed the budget.
 
-    `hits` are the ids of all hits, to name those that are left out.
+    `hits` are the ids of all hits; those that are omitted are listed in `dropped`.
     """
     kept = list(passages)
     while True:
@@ -491,7 +493,7 @@ def _join_blocks(passages: Sequence[Passage]) -> tuple[str, tuple[Source, ...]]:
 
 
 def shorten(passages: Sequence[Passage], *, max_tokens: int, count: TokenCounter = estimate_tokens) -> list[Passage]:
-    """Return the first passages that fit into the budget, and the first sentences of the next one."""
+    """Return the first passages that fit into the budget, plus the first sentences of the next passage."""
     if passage_tokens(passages, count) <= max_tokens:
         return list(passages)
     kept: list[Passage] = []
@@ -506,7 +508,7 @@ def shorten(passages: Sequence[Passage], *, max_tokens: int, count: TokenCounter
 
 
 def describe(passages: Sequence[Passage], ids: Sequence[str]) -> dict[str, str]:
-    """Return a note for each hit: its source number and how many other chunks the source has."""
+    """Return a note for each hit: its source number and the number of other chunks in that source."""
     notes = dict.fromkeys(ids, "did not fit into the context")
     for number, passage in enumerate(passages, start=1):
         others = len({piece.id for piece in passage.pieces} - set(passage.ids))

@@ -1,4 +1,4 @@
-"""Diversity of the first k: maximal marginal relevance, duplicates, and quotas per document or source."""
+"""Diversity of the top k: maximal marginal relevance, duplicates, and quotas per document or source."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def mmr(
     vectors: Mapping[str, Vector] | None = None,
     sink: Sink | None = None,
 ) -> ShapeResult:
-    """Choose k by trade_off × relevance − (1 − trade_off) × similarity (Carbonell and Goldstein, 1998).
+    """Choose k hits by trade_off × relevance − (1 − trade_off) × similarity (Carbonell and Goldstein, 1998).
 
     Relevance is the score, scaled to 0–1 over the hits. Similarity is the cosine of the vectors (at least 0),
-    or the Jaccard similarity of words if a vector is missing. The other hits follow in their old order; a
-    trade_off of 1 changes nothing.
+    or the Jaccard similarity of the words if a vector is missing. The other hits follow in their previous
+    order. A trade_off of 1 changes nothing.
     """
     check_k(k)
     if not 0 <= trade_off <= 1:
-        raise InputError(f"trade_off is {trade_off}; use 0 (novelty alone) to 1 (relevance alone).")
+        raise InputError(f"trade_off is {trade_off}; pass a number from 0 (novelty only) to 1 (relevance only).")
     similarity = _similarity_function(hits, vectors or {})
     scores = [hit.score for hit in hits if hit.score is not None]
     low, high = min(scores, default=0.0), max(scores, default=0.0)
@@ -45,33 +45,33 @@ def mmr(
     if high > low:
         relevance = [0.0 if hit.score is None else (hit.score - low) / (high - low) for hit in hits]
     chosen = list(range(len(hits)))[:k] if trade_off == 1 else _choose(relevance, k, trade_off, similarity)
-    taken = set(chosen)
-    order = [*chosen, *(i for i in range(len(hits)) if i not in taken)]
+    chosen_set = set(chosen)
+    order = [*chosen, *(i for i in range(len(hits)) if i not in chosen_set)]
     return shape_result("mmr", hits, [hits[i] for i in order], sink=sink)
 
 
 def _choose(relevance: Sequence[float], k: int, trade_off: float, similarity: Callable[[int, int], float]) -> list[int]:
     """Return the positions of k hits, chosen greedily."""
-    # Similarity only grows with every choice, so a value from an earlier round is an upper bound: most
-    # candidates are never compared again (lazy greedy; Minoux, 1978).
+    # Similarity never decreases with further choices, so a value from an earlier round is an upper bound, and
+    # most candidates are never compared again (lazy greedy; Minoux, 1978).
     bound = [trade_off * value for value in relevance]
     similarities = [0.0] * len(relevance)
-    seen = [0] * len(relevance)
-    left = list(range(len(relevance)))
+    compared = [0] * len(relevance)
+    remaining = list(range(len(relevance)))
     chosen: list[int] = []
-    while left and len(chosen) < k:
-        left.sort(key=lambda i: -bound[i])  # stable, so equal values stay in the order given
+    while remaining and len(chosen) < k:
+        remaining.sort(key=lambda i: -bound[i])  # stable, so equal values keep their order
         best, best_value = -1, -math.inf
-        for i in left:
+        for i in remaining:
             if bound[i] < best_value:
                 break
-            similarities[i] = max([similarities[i], *(similarity(i, other) for other in chosen[seen[i] :])])
-            seen[i] = len(chosen)
+            similarities[i] = max([similarities[i], *(similarity(i, other) for other in chosen[compared[i] :])])
+            compared[i] = len(chosen)
             bound[i] = trade_off * relevance[i] - (1 - trade_off) * similarities[i]
             if bound[i] > best_value or (bound[i] == best_value and i < best):
                 best, best_value = i, bound[i]
         chosen.append(best)
-        left.remove(best)
+        remaining.remove(best)
     return chosen
 
 
@@ -108,14 +108,14 @@ def _unit(vector: Vector | None) -> Vector | None:
 
 
 def fold(hits: Sequence[Hit], *, threshold: float = 1.0, sink: Sink | None = None) -> ShapeResult:
-    """Keep the first of each group of equal texts; the others go to `cut`.
+    """Keep the first hit of each group with equal texts; the others are moved to `cut`.
 
-    The kept hit lists the others under metadata["folded"]: id, source and metadata of each. A threshold of
-    1.0 means the same words in the same order, ignoring case and spacing. Below 1.0 it is the Jaccard
+    The kept hit lists the others in metadata["folded"], with the id, source and metadata of each. A threshold
+    of 1.0 means the same words in the same order, ignoring case and spacing. A lower threshold is the Jaccard
     similarity of the word sets. Hits without text are never folded.
     """
     if not 0 < threshold <= 1:
-        raise InputError(f"threshold is {threshold}; use a similarity above 0 and up to 1.")
+        raise InputError(f"threshold is {threshold}; pass a similarity greater than 0 and at most 1.")
     leaders = _first_equal(hits) if threshold == 1 else _first_similar(hits, threshold)
     groups: dict[int, list[int]] = {}
     for i, leader in enumerate(leaders):
@@ -125,10 +125,10 @@ def fold(hits: Sequence[Hit], *, threshold: float = 1.0, sink: Sink | None = Non
     for first, *others in groups.values():
         hit = hits[first]
         if others:
-            notes[hit.id] = f"represents {len(others)} more with the same text"
+            notes[hit.id] = f"represents {len(others)} more hit{'s' if len(others) > 1 else ''} with the same text"
             notes |= {hits[i].id: f"same text as {hit.id!r}" for i in others}
-            same = [hits[i] for i in others]
-            folded = [{"id": other.id, "source": other.source, "metadata": dict(other.metadata)} for other in same]
+            duplicates = [hits[i] for i in others]
+            folded = [{"id": each.id, "source": each.source, "metadata": dict(each.metadata)} for each in duplicates]
             hit = hit.with_metadata(folded=[*hit.metadata.get("folded", ()), *folded])
         kept.append(hit)
     cut = [hit for i, hit in enumerate(hits) if leaders[i] != i]
@@ -138,7 +138,7 @@ def fold(hits: Sequence[Hit], *, threshold: float = 1.0, sink: Sink | None = Non
 def _first_equal(hits: Sequence[Hit]) -> list[int]:
     """Return for each hit the position of the first hit with the same normalized text."""
     leaders = list(range(len(hits)))
-    # Equal texts have the same first words, so most texts are told apart without normalizing them.
+    # Equal texts start with the same words, so most texts can be distinguished without normalizing them.
     starts = [" ".join(hit.text.split(None, _OPENING_WORDS)[:_OPENING_WORDS]).casefold() for hit in hits]
     openings: dict[str, list[int]] = {}
     for i, opening in enumerate(starts):
@@ -155,8 +155,8 @@ def _first_equal(hits: Sequence[Hit]) -> list[int]:
 def _first_similar(hits: Sequence[Hit], threshold: float) -> list[int]:
     """Return for each hit the position of the first kept hit whose words are similar enough.
 
-    Two sets as similar as the threshold share a word among the rarest (1 − threshold) of either, so only
-    hits that share such a word are compared (prefix filtering; Bayardo et al., 2007).
+    If two sets reach the threshold, the rarest (1 − threshold) of the words of each have a word in common. So
+    only hits that share such a word are compared (prefix filtering; Bayardo et al., 2007).
     """
     bags = [frozenset(words(hit.text)) for hit in hits]
     frequency: dict[str, int] = {}
@@ -180,27 +180,27 @@ def _first_similar(hits: Sequence[Hit], threshold: float) -> list[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """Maximum and minimum number of hits with one value of a metadata key among the first k.
+    """Maximum and minimum number of hits with the same value of a metadata key among the top k.
 
-    `at_most` is a number, `share` a part of k (rounded up); the smaller applies. `at_least` applies to every
-    value among the hits, `required` to single values. A hit without the key counts under its source, under
-    its id, or not at all.
+    `at_most` is a number and `share` is a fraction of k (rounded up); the smaller limit applies. `at_least`
+    applies to every value among the hits, and `required` to specific values. A hit without the key counts
+    under its source, under its id, or not at all (`absent`).
     """
 
     key: str = option("The metadata key, such as document or source_type.")
-    at_most: int | None = option("Maximum number of hits with one value.", default=None, min=1)
+    at_most: int | None = option("Maximum number of hits with the same value.", default=None, min=1)
     share: float | None = option("Maximum share of k for one value.", default=None, gt=0, max=1)
     at_least: int = option("Minimum number of hits for each value.", default=0, min=0)
     required: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    absent: Literal["source", "id", "exempt"] = option("What a hit without the key counts under.", default="source")
+    absent: Literal["source", "id", "exempt"] = option("Value for a hit without the key.", default="source")
 
     def __post_init__(self) -> None:
         check_options(self)
         if any(number < 0 for number in self.required.values()):
-            raise InputError("Quota required must be 0 or more for each value.")
+            raise InputError("`required` of a Quota must be 0 or more for each value.")
 
     def value(self, hit: Hit) -> str | None:
-        """Return the value of a hit, or None if the quota does not apply to it."""
+        """Return the value that a hit counts under, or None if the quota does not apply to it."""
         value = hit.metadata.get(self.key)
         if value is not None and value != "":
             return value if type(value) is str else str(value)
@@ -209,16 +209,16 @@ class Quota:
         return f"id:{hit.id}" if self.absent == "id" else None
 
     def cap(self, k: int) -> int:
-        """Return the maximum number of hits with one value among k."""
+        """Return the maximum number of hits with the same value among k."""
         by_share = k if self.share is None else math.ceil(self.share * k)
         return min(k, by_share, k if self.at_most is None else self.at_most)
 
 
 FAIRNESS = Quota(key="document", share=0.5, absent="id")
-"""At most half of the hits are from one document."""
+"""At most half of the hits may come from one document."""
 
 DIVERSITY = Quota(key="source_type", at_least=1, absent="source")
-"""Every source type has at least one hit."""
+"""Every source type must have at least one hit."""
 
 
 def balance(
@@ -229,11 +229,11 @@ def balance(
     protected: Collection[str] | Mapping[str, str] = (),
     sink: Sink | None = None,
 ) -> ShapeResult:
-    """Reorder so that the first k satisfy the quotas and hold the protected ids; nothing is cut.
+    """Reorder the hits so that the top k satisfy the quotas and contain the protected ids; no hit is dropped.
 
-    Chosen hits keep their order, and so do the others after them. `protected` may map an id to the reason
-    that the record gives if it moves up. One quota, or nested ones (documents of one source type each), are
-    met whenever that is possible. Other quotas are relaxed, and `notes` and the record list them.
+    Chosen hits keep their relative order, and so do the others after them. `protected` may map an id to the
+    reason that is recorded if the hit moves up. A single quota, or nested quotas (each document has one source
+    type), are met whenever possible. Other quotas may be relaxed; `notes` and the record list these cases.
     """
     check_k(k)
     slots = min(k, len(hits))
@@ -242,22 +242,22 @@ def balance(
     for i in chosen:
         table.take(i)
     _fill(hits, table, chosen, slots)
-    taken = set(chosen)
+    chosen_set = set(chosen)
     if len(chosen) < slots:
-        more = [i for i in range(len(hits)) if i not in taken][: slots - len(chosen)]
-        taken.update(more)
-    first = sorted(taken)
+        more = [i for i in range(len(hits)) if i not in chosen_set][: slots - len(chosen)]
+        chosen_set.update(more)
+    first = sorted(chosen_set)
     general, single = _notes(hits, first, quotas, k)
     if isinstance(protected, Mapping):
         single |= {hits[i].id: protected[hits[i].id] for i in first if i >= k and hits[i].id in protected}
-    order = [hits[i] for i in first] + [hit for i, hit in enumerate(hits) if i not in taken]
+    order = [hits[i] for i in first] + [hit for i, hit in enumerate(hits) if i not in chosen_set]
     return shape_result(
         "balance", hits, order, notes=general, hit_notes=single, protected=frozenset(protected), sink=sink
     )
 
 
 class _QuotaTable:
-    """How many hits of each value are chosen, and how many are still required."""
+    """Number of chosen and of still required hits per value."""
 
     def __init__(self, hits: Sequence[Hit], quotas: Sequence[Quota], k: int) -> None:
         columns = [[quota.value(hit) for hit in hits] for quota in quotas]
@@ -268,7 +268,7 @@ class _QuotaTable:
         self.unmet = sum(sum(counts.values()) for counts in self.required)
 
     def _required(self, number: int, quota: Quota) -> dict[str | None, int]:
-        """Return per value how many hits are required, limited by the caps."""
+        """Return the number of required hits per value, limited by the caps."""
         if not quota.at_least and not quota.required:
             return {}
         present = Counter(row[number] for row in self.values)
@@ -290,14 +290,14 @@ class _QuotaTable:
         return available
 
     def fits(self, i: int) -> bool:
-        """Whether no value of the hit has reached its cap."""
+        """Whether the hit can be chosen, because none of its values has reached its cap."""
         return all(
             value is None or self.taken[number][value] < self.caps[number]
             for number, value in enumerate(self.values[i])
         )
 
     def is_required(self, i: int) -> bool:
-        """Whether the hit has a value of which more hits are required."""
+        """Whether more hits are required for one of the hit's values."""
         return any(self.required[number].get(value, 0) > 0 for number, value in enumerate(self.values[i]))
 
     def take(self, i: int) -> None:
@@ -310,18 +310,18 @@ class _QuotaTable:
 
 
 def _fill(hits: Sequence[Hit], table: _QuotaTable, chosen: list[int], slots: int) -> None:
-    """Choose hits in order, as long as enough slots remain for the required ones."""
-    done = set(chosen)
+    """Choose hits in order, as long as enough slots remain for the required hits."""
+    protected = set(chosen)
     waiting: deque[int] = deque()
     for i in range(len(hits)):
-        if i in done:
+        if i in protected:
             continue
         waiting.append(i)
         if table.is_required(i) and table.fits(i) and len(chosen) < slots:
             waiting.pop()
             table.take(i)
             chosen.append(i)
-        # Skipped hits come before all later ones.
+        # Hits that were skipped come before all later hits.
         while waiting and slots - len(chosen) > table.unmet:
             first = waiting.popleft()
             if table.fits(first):
@@ -332,7 +332,7 @@ def _fill(hits: Sequence[Hit], table: _QuotaTable, chosen: list[int], slots: int
 def _notes(
     hits: Sequence[Hit], first: Sequence[int], quotas: Sequence[Quota], k: int
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return notes on the quotas that the first k break, in general and per hit."""
+    """Return notes on the quotas that the top k violate, in general and per hit."""
     general: list[str] = []
     single: dict[str, str] = {}
     for quota in quotas:

@@ -1,8 +1,8 @@
-"""The fitted model of the default order: how much each list and the reranker count for one query.
+"""The fitted model of the default order: the weights of the lists and of the reranker for a query.
 
-`default_order.json` has its coefficients and the collections they were fitted on. A weight is a base plus a
-few terms, each linear in one fact about the candidates of the query. The facts need no judgments and no model
-call. docs/how-it-works.md explains them.
+`default_order.json` contains its coefficients and the collections that they were fitted on. A weight is a base
+plus a few terms, each linear in one fact about the candidates of the query. The facts need no judgments and no
+model call. docs/how-it-works.md explains them.
 """
 
 from __future__ import annotations
@@ -25,57 +25,57 @@ from resift.types import Languages
 CODE_DENSITY, MEAN_WORD_LENGTH, OTHER_LANGUAGE = "code_density", "mean_word_length", "other_language"
 LIST_AGREEMENT, CODE_AGREEMENT = "list_agreement", "code_agreement"
 SCORER_AGREEMENT, SCORER_FIT = "scorer_agreement", "scorer_fit"
-"""Facts that set the weights; those about texts and lists are in `StageRecord.evidence`."""
+"""Facts that determine the weights; those about texts and lists are in `StageRecord.evidence`."""
 
 SCRIPT = "script "
-"""Prefix of the facts with the share of letters in a script, such as "script cyrillic"."""
+"""Prefix of facts about the share of letters in a script, such as "script cyrillic"."""
 
 MIN_DEPTH, MAX_DEPTH = 6, 25
-"""Smallest and largest rerank depth."""
+"""Minimum and maximum rerank depth."""
 
 DEPTH_CUTOFF_SIGMA = 4.0
-"""Hits this many standard deviations of the fused scores behind the first are not reranked."""
+"""Hits that are this many standard deviations of the fused scores behind the first hit are not reranked."""
 
 MAX_PROSE_DENSITY, MIN_CODE_DENSITY = 0.11, 0.165
-"""Signs of code per word: prose has up to the first number, code at least the second."""
+"""Signs of code per word: at most the first number in prose, at least the second number in code."""
 
 USUAL_AGREEMENT = 0.1
-"""Correlation of keyword and vector search in code that leaves their weights unchanged."""
+"""Correlation of keyword and vector search on code at which their weights are unchanged."""
 
 MIN_SCORES = 6
-"""Smallest number of reranked hits whose scores say something about the reranker."""
+"""Minimum number of reranked hits from which the agreement of the reranker is computed."""
 
 FULL_AGREEMENT = 0.3
-"""Correlation with the first stage from which a reranker counts fully. The cross-encoder has 0.56 to 0.95 on
-average, by collection, and random scores 0 ± 0.25 (benchmarks/train_order.py)."""
+"""Minimum correlation with the first stage at which a reranker has its full weight. The cross-encoder has 0.56 to
+0.95 on average, depending on the collection, and random scores have 0 ± 0.25 (benchmarks/train_order.py)."""
 
 MIN_REASON = 0.1
-"""Change of a weight from which a fact is a reason worth showing."""
+"""Minimum change of a weight for which a fact is shown as the reason."""
 
 _FACT_NAMES = {
     CODE_DENSITY: "code density", MEAN_WORD_LENGTH: "mean word length", OTHER_LANGUAGE: "another language",
     CODE_AGREEMENT: "agreement of the lists about code", LIST_AGREEMENT: "agreement of the lists",
 }  # fmt: skip
 
-MAX_CHARACTERS = 450  # read per text: enough to tell prose from code, and one language from another
-MIN_WORDS = 30  # in all texts together; fewer say nothing about their kind
-_MIN_LETTERS = 4  # of a query, to decide its script
+MAX_CHARACTERS = 450  # per text; enough to distinguish prose from code, and one language from another
+MIN_WORDS = 30  # in all texts together; fewer words are not enough to distinguish prose from code
+_MIN_LETTERS = 4  # minimum number of letters to determine the script of a query
 _CODE_SIGNS = ("_", "=", ";", "{", "}", "()", "::", "->")
-# Markup around prose: tags, addresses, entities, people (`@ana_m`), topics (`#good_day`), and rulers.
+# Markup around prose: tags, URLs and email addresses, entities, mentions (`@ana_m`), hashtags (`#good_day`), rulers.
 _MARKUP = re.compile(
     r"</?[A-Za-z][^<>]*>|https?://\S+|&#?\w{1,8};|(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)+"
     r"|(?<![\w@#])[@#]\w[\w.]*+|={4,}|_{4,}"
 )
 _MARKUP_SIGNS = ("<", "&", "@", "#", "://", "====", "____")
 _ENGLISH = frozenset(b"a and for i in is it of that the to with you".split())
-_MIN_ENGLISH_SHARE = 0.1  # of the words; English text has a sixth to a third, related languages a twentieth
-_MIN_ENGLISH_WORDS = 4  # different ones: `a`, `i` and `in` are also Italian words and names in formulas
-# ASCII in lower case, with a space for each character that is not a letter.
+_MIN_ENGLISH_SHARE = 0.1  # of the words; it is a sixth to a third in English, a twentieth in related languages
+_MIN_ENGLISH_WORDS = 4  # different words; `a`, `i` and `in` are also Italian words and names in formulas
+# Translation table to lower-case ASCII, with a space for each character that is not a letter.
 _LETTERS = bytes(ord(chr(i).lower()) if chr(i).isalpha() else 0x20 for i in range(128)).ljust(256)
 
 
 class Term(NamedTuple):
-    """One term of a weight: coefficient × (value − center) / scale, with the value limited to a range."""
+    """One term of a weight: coefficient × (value − center) / scale, with the value clamped to a range."""
 
     fact: str
     coefficient: float
@@ -87,7 +87,7 @@ class Term(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """A weight between 0 and 1: a base and some terms, added up."""
+    """A weight between 0 and 1: the sum of a base and some terms."""
 
     base: float
     terms: tuple[Term, ...] = ()
@@ -98,7 +98,7 @@ class Weight:
         return min(1.0, max(0.0, total))
 
     def contributions(self, facts: Mapping[str, float]) -> list[tuple[str, float]]:
-        """Return the value of each term with a known fact."""
+        """Return the value of each term whose fact is known."""
         return [
             (fact, coefficient * (min(high, max(low, facts[fact])) - center) / scale)
             for fact, coefficient, center, scale, low, high in self.terms
@@ -110,8 +110,8 @@ class Weight:
 class OrderModel:
     """The model of the default order, as read from `default_order.json`.
 
-    `dense_shift` and `reranker_shift` are added to the two weights; `resift tune` learns them from judged
-    queries of a collection.
+    `dense_shift` and `reranker_shift` are added to the weights of vector search and of the reranker. `resift
+    tune` learns them from judged queries on a collection.
     """
 
     dense: Weight
@@ -123,7 +123,7 @@ class OrderModel:
     reranker_shift: float = 0.0
 
     def shifted(self, dense: float = 0.0, reranker: float = 0.0) -> OrderModel:
-        """Return the model with other shifts of its weights."""
+        """Return the model with these shifts of its weights."""
         for name, value in (("dense_shift", dense), ("reranker_shift", reranker)):
             if not -1 <= value <= 1:
                 raise InputError(f"{name} is {value}; use a number from -1 to 1.")
@@ -137,10 +137,10 @@ class OrderModel:
         fits: Sequence[float] = (),
         dense_weight: float | None = None,
     ) -> list[float]:
-        """Return the weight of each list by its retrieval mode and language fit; they add up to 1.
+        """Return the weight of each list according to its retrieval mode and language fit; they add up to 1.
 
-        `dense_weight` replaces the fitted weight. Other modes than "lexical" and "dense" count like the mean
-        of the two. Without a list that fits, all count the same.
+        `dense_weight` replaces the fitted weight. Modes other than "lexical" and "dense" get the mean of the
+        two weights. If no list fits, all lists get the same weight.
         """
         dense = self.dense(facts, self.dense_shift) if dense_weight is None else dense_weight
         by_mode = {"dense": dense, "lexical": 1 - dense}
@@ -152,12 +152,12 @@ class OrderModel:
     def reranker_weight(self, facts: Mapping[str, float], languages: Languages = "any") -> tuple[float, str]:
         """Return the weight of a reranker that was trained on these languages, and the main reason.
 
-        It is 0 for a script that the reranker does not know, and for scores that do not agree with the first
-        stage at all.
+        The weight is 0 for a script that the reranker was not trained on, and for scores that do not agree
+        with the first stage at all.
         """
         fit = language_fit(languages, facts)
         if not fit:
-            return 0.0, "it does not know this script"
+            return 0.0, "it was not trained on this script"
         other = facts.get(OTHER_LANGUAGE, 0.0) if languages == ("en",) else 0.0
         known = {**facts, OTHER_LANGUAGE: other}
         weight = fit * self.reranker(known, self.reranker_shift)
@@ -168,7 +168,7 @@ class OrderModel:
             reason = f"{'more' if value > 0 else 'less'} because of {_FACT_NAMES[fact]} {known[fact]:.2g}"
         scorer_fit = facts.get(SCORER_FIT, 1.0)
         if scorer_fit < 1:
-            reason = f"less because it agrees little with the first stage: {facts[SCORER_AGREEMENT]:.2f}"
+            reason = f"less because of low agreement with the first stage: {facts[SCORER_AGREEMENT]:.2f}"
         return weight * scorer_fit, reason
 
 
@@ -180,7 +180,7 @@ def default_model() -> OrderModel:
 
 
 def read_model(data: Mapping[str, object]) -> OrderModel:
-    """Return the model of plain data, as in `default_order.json`."""
+    """Return the model for plain data in the format of `default_order.json`."""
 
     def weight(name: str) -> Weight:
         row: Mapping[str, object] = data[name]  # type: ignore[assignment]
@@ -197,9 +197,9 @@ def read_model(data: Mapping[str, object]) -> OrderModel:
 
 
 def rerank_depth(scores: Sequence[float], *, max_depth: int = MAX_DEPTH) -> int:
-    """Return how many of the fused hits, best first, are worth reranking.
+    """Return the number of top fused hits that are worth reranking; `scores` are the fused scores, best first.
 
-    Hits far behind the first would hardly reach the top, so a confident first stage needs little reranking.
+    Hits far behind the first hit are unlikely to reach the top, so a confident first stage needs little reranking.
     """
     if not scores:
         return 0
@@ -211,8 +211,8 @@ def rerank_depth(scores: Sequence[float], *, max_depth: int = MAX_DEPTH) -> int:
 def list_facts(lexical: Sequence[float], dense: Sequence[float], code_density: float) -> dict[str, float]:
     """Return the agreement of keyword and vector search: the correlation of their z-scores over the pool.
 
-    For code it counts again, relative to a usual correlation of 0.1: vectors that do not agree at all do not
-    understand the code. Texts between prose and code count in part.
+    For code, there is a second fact, relative to a usual correlation of 0.1: vectors that do not agree at all
+    do not capture the meaning of the code. It is scaled down for texts between prose and code.
     """
     facts = {LIST_AGREEMENT: correlation(lexical, dense)}
     code_share = min(1.0, max(0.0, (code_density - MAX_PROSE_DENSITY) / (MIN_CODE_DENSITY - MAX_PROSE_DENSITY)))
@@ -222,16 +222,17 @@ def list_facts(lexical: Sequence[float], dense: Sequence[float], code_density: f
 
 
 def scorer_facts(scores: Sequence[float], first_stage: Sequence[float]) -> dict[str, float]:
-    """Return the rank correlation of a reranker with the first stage, and how far it counts: from 0 to 1.
+    """Return the rank correlation of a reranker with the first stage, and the resulting factor from 0 to 1.
 
-    Scores without information agree with nothing. Ranks do not depend on the scale of the scores, and a
-    reranker that lifts one hit from the end of the list still agrees about the others. 6 hits are needed.
+    Scores without information do not correlate with the first stage. Ranks do not depend on the scale of the
+    scores, and a reranker that promotes one hit from the end of the list still agrees on the others. With
+    fewer than 6 hits, nothing is returned.
     """
     if len(scores) < MIN_SCORES:
         return {}
     columns = []
     for values in (scores, first_stage):
-        ordered = sorted(values)  # equal values share the mean of their ranks
+        ordered = sorted(values)  # equal values get the mean of their ranks
         columns.append([(bisect_left(ordered, value) + bisect_right(ordered, value)) / 2 for value in values])
     agreement = correlation(*columns)
     return {SCORER_AGREEMENT: agreement, SCORER_FIT: min(1.0, max(0.0, agreement / FULL_AGREEMENT))}
@@ -240,16 +241,16 @@ def scorer_facts(scores: Sequence[float], first_stage: Sequence[float]) -> dict[
 def text_facts(texts: Sequence[str], query: str = "") -> dict[str, float]:
     """Return facts about the texts of a pool: code density, word length, language and scripts.
 
-    Less than 30 words give no code density and no word length. The scripts are those of the texts and of
-    the query: a script's share is the smaller one, and the rest counts as "other".
+    With fewer than 30 words, there is no code density and no word length. The share of a script is the smaller
+    of its shares in the texts and in the query.
     """
     starts = [text[:MAX_CHARACTERS] for text in texts]
     shares = script_shares(starts)
     if sum(map(str.isalpha, query)) >= _MIN_LETTERS:
-        asked = script_shares([query])
-        shares = {name: min(shares.get(name, 0.0), asked[name]) for name in asked} if shares else asked
+        in_query = script_shares([query])
+        shares = {name: min(shares.get(name, 0.0), in_query[name]) for name in in_query} if shares else in_query
     facts = {f"{SCRIPT}{name}": share for name, share in shares.items()}
-    plain = joined = "\n".join(starts)  # one pass over all of them: a third of the time of one pass per text
+    plain = joined = "\n".join(starts)  # one pass over the joined texts takes a third of the time of separate passes
     signs = [sign for sign in _MARKUP_SIGNS if sign in joined]
     if signs:  # the pattern is slow, and most prose has no markup
         plain = "\n".join([_MARKUP.sub(" ", s) if any(sign in s for sign in signs) else s for s in starts])
@@ -262,14 +263,17 @@ def text_facts(texts: Sequence[str], query: str = "") -> dict[str, float]:
         if len(english) >= _MIN_ENGLISH_SHARE * len(words) and len(set(english)) >= _MIN_ENGLISH_WORDS:
             facts[MEAN_WORD_LENGTH] = len(b"".join(words)) / len(words)
         else:
-            found = detect(set(joined.lower().split()))
-            latin = found.get("latin")
+            detected = detect(set(joined.lower().split()))
+            latin = detected.get("latin")
             facts[OTHER_LANGUAGE] = float(latin is not None and latin.sure and latin.language != "english")
     return facts
 
 
 def language_fit(languages: Languages, facts: Mapping[str, float]) -> float:
-    """Return 1 if a model knows the script of nearly all letters, 0 if it does not know half of them."""
+    """Return the fit of a model from 0 to 1, by the share of letters in scripts of its languages.
+
+    It is 1 from a share of 80 % upward, and 0 up to a share of 50 %.
+    """
     shares = {name.removeprefix(SCRIPT): share for name, share in facts.items() if name.startswith(SCRIPT)}
     if languages == "any" or not shares:
         return 1.0

@@ -1,7 +1,7 @@
 """Keep the sentences that answer the query, scored by a reranker, with their offsets.
 
-Each sentence of the passages is scored like a document. A sentence stays if its relevance is at least
-`threshold` times that of the best one, and as long as the budget lasts; the order of the text is kept.
+Each sentence of the passages is scored like a document. A sentence is kept if its relevance is at least
+`threshold` times that of the best sentence, and if it fits into the budget. The order of the text is preserved.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class PruneOptions:
     """Options of pruning."""
 
     max_tokens: int | None = option(
-        "Maximum number of tokens of all kept sentences; no limit by default.", default=None, min=1
+        "Maximum number of tokens in all kept sentences; no limit by default.", default=None, min=1
     )
     threshold: float = option(
-        "Keep sentences of at least this part of the best sentence's relevance.", default=0.1, min=0, max=1
+        "Keep sentences with at least this fraction of the best sentence's relevance.", default=0.1, min=0, max=1
     )
     max_sentences: int = option(
-        "Maximum number of sentences that are scored; passages after them stay as they are.",
+        "Maximum number of sentences that are scored; passages after them are not shortened.",
         default=MAX_SENTENCES,
         min=1,
     )
@@ -52,7 +52,7 @@ class PruneOptions:
 
 @dataclass(frozen=True, slots=True)
 class PruneResult:
-    """The shortened passages, how many sentences were scored and kept, and the reason of a failure."""
+    """The shortened passages, the number of scored and kept sentences, and the reason for a failure."""
 
     passages: tuple[Passage, ...]
     scored: int = 0
@@ -69,19 +69,19 @@ async def prune(
     count: TokenCounter = estimate_tokens,
     deadline: Deadline | None = None,
 ) -> PruneResult:
-    """Return the passages with the sentences that answer the query.
+    """Return the passages with only the sentences that answer the query.
 
-    If the scorer fails or has no time, the passages stay as they are and the result has the reason.
+    If the scorer fails or runs out of time, the passages are unchanged and the result contains the reason.
     """
     policy = options or PruneOptions()
-    units, whole = _split(passages, policy.max_sentences)
+    units, n_split = _split(passages, policy.max_sentences)
     if not units:
         return PruneResult(tuple(passages))
     sentences = [Hit(f"{i}", unit.piece.text[unit.start : unit.end]) for i, unit in enumerate(units)]
     name = display_name(scorer)
     try:
         scores = await scorer.score(query, sentences, deadline=deadline or Deadline.never())
-    # Every exception: the scorer may be foreign, and whole passages are better than none.
+    # Catches all exceptions: the scorer may be third-party code, and complete passages are better than none.
     except Exception as exc:
         return PruneResult(tuple(passages), reason=f"prune: {name} failed: {redact(exc)}")
     if len(scores.values) != len(units) or any(value is None or not math.isfinite(value) for value in scores.values):
@@ -92,17 +92,17 @@ async def prune(
     limit = policy.threshold * max(relevance)
     best_first = sorted(range(len(units)), key=lambda i: (-relevance[i], i))
     kept: set[int] = set()
-    result: list[Passage] = list(passages[whole:])
+    result: list[Passage] = list(passages[n_split:])
     for i in best_first:
         if kept and relevance[i] < limit:
             break
-        tried = [*_rebuild(passages, units, kept | {i}), *passages[whole:]]
-        if policy.max_tokens is None or passage_tokens(tried, count) <= policy.max_tokens:
+        attempt = [*_rebuild(passages, units, kept | {i}), *passages[n_split:]]
+        if policy.max_tokens is None or passage_tokens(attempt, count) <= policy.max_tokens:
             kept.add(i)
-            result = tried
+            result = attempt
     unscored: str | None = None
-    if whole < len(passages):
-        unscored = f"prune: {len(passages) - whole} of {len(passages)} passages were not scored"
+    if n_split < len(passages):
+        unscored = f"prune: {len(passages) - n_split} of {len(passages)} passages were not scored"
     return PruneResult(tuple(result), len(units), len(kept), unscored)
 
 
@@ -118,41 +118,41 @@ class _Unit:
 
 
 def _split(passages: Sequence[Passage], max_sentences: int) -> tuple[list[_Unit], int]:
-    """Return the sentences of the first passages, as many passages as the limit allows, and their number."""
+    """Return the sentences of as many passages as the limit allows, and the number of these passages."""
     units: list[_Unit] = []
     for i, passage in enumerate(passages):
-        own = [
+        sentences = [
             _Unit(i, position, piece, start, end)
             for position, piece in enumerate(passage.pieces)
             for start, end in sentence_spans(piece.text)
         ]
-        if i and len(units) + len(own) > max_sentences:
+        if i and len(units) + len(sentences) > max_sentences:
             return units, i
-        units += own[:max_sentences]
+        units += sentences[:max_sentences]
     return units, len(passages)
 
 
 def _rebuild(passages: Sequence[Passage], units: Sequence[_Unit], kept: set[int]) -> list[Passage]:
-    """Return the passages with only these sentences; neighboring sentences of a chunk are one piece."""
+    """Return the passages with only these sentences; adjacent sentences of a chunk form one piece."""
     pieces: dict[int, list[Piece]] = {}
     last = -2
     for i in sorted(kept):
         unit = units[i]
-        own = pieces.setdefault(unit.passage, [])
+        kept_pieces = pieces.setdefault(unit.passage, [])
         start = unit.start
-        if own and i == last + 1 and units[last].piece is unit.piece:
-            start = own.pop().start - unit.piece.start
+        if kept_pieces and i == last + 1 and units[last].piece is unit.piece:
+            start = kept_pieces.pop().start - unit.piece.start
         text = unit.piece.text[start : unit.end]
-        own.append(Piece(unit.piece.id, text, unit.piece.start + start, unit.piece.start + unit.end))
+        kept_pieces.append(Piece(unit.piece.id, text, unit.piece.start + start, unit.piece.start + unit.end))
         last = i
     return [
-        Passage(passages[i].ids, tuple(own), passages[i].document, passages[i].title)
-        for i, own in sorted(pieces.items())
+        Passage(passages[i].ids, tuple(kept_pieces), passages[i].document, passages[i].title)
+        for i, kept_pieces in sorted(pieces.items())
     ]
 
 
 def count_sentences(before: Sequence[Passage], after: Sequence[Passage]) -> dict[str, tuple[int, int]]:
-    """Return how many sentences of its passage each hit has after pruning, and how many before."""
+    """Return the number of sentences in the passage of each hit after and before pruning."""
 
     def count(passages: Sequence[Passage]) -> dict[str, int]:
         return {
@@ -166,7 +166,7 @@ def count_sentences(before: Sequence[Passage], after: Sequence[Passage]) -> dict
 
 
 def to_relevance(values: Sequence[float], scale: ScoreScale) -> list[float]:
-    """Return scores from 0 to 1: the logistic function of logits, cosines above 0, others by their range."""
+    """Return scores from 0 to 1: logits through the logistic function, cosines clamped, others scaled by range."""
     if scale == "logit":
         return [1 / (1 + math.exp(-value)) if value > -700 else 0.0 for value in values]
     if scale in ("probability", "cosine"):
@@ -176,7 +176,7 @@ def to_relevance(values: Sequence[float], scale: ScoreScale) -> list[float]:
 
 
 PRUNED_SHARE = 4
-"""Before pruning, passages may have this many times the tokens of the context."""
+"""Before pruning, passages may contain this many times the tokens of the context."""
 
 
 async def make_context(
@@ -196,8 +196,8 @@ async def make_context(
         check_callable(count_tokens, "count_tokens", "a function from a text to its number of tokens")
     deadline = Deadline.after(check_seconds(deadline_s))
     reader = ranking.reader or PassageReader()
-    own = count_tokens or reader.token_counter()
-    count = own or estimate_tokens
+    counter = count_tokens or reader.token_counter()
+    count = counter or estimate_tokens
     reason = None
     passages: Sequence[Passage] = ranking.passages
     room = max_tokens * PRUNED_SHARE if prune_sentences else max_tokens
@@ -218,4 +218,6 @@ async def make_context(
             )
             passages, reason = result.passages, result.reason or reason
     passages = shorten(passages, max_tokens=max_tokens, count=count)
-    return render(passages, max_tokens=max_tokens, count=count, estimated=own is None, hits=ranking.ids, reason=reason)
+    return render(
+        passages, max_tokens=max_tokens, count=count, estimated=counter is None, hits=ranking.ids, reason=reason
+    )

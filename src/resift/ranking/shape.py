@@ -1,19 +1,20 @@
 """All shaping steps in their order: blend, precedence, guard, fold, mmr, recovery, quotas, cut. No I/O.
 
-Each step is `step(hits, ..., sink=None) -> ShapeResult`: `kept` in the new order, `cut` with the reasons in
-the record, `notes` about relaxed rules, and `protected` ids that a later cut must keep. In this order:
+Each step is a function `step(hits, ..., sink=None) -> ShapeResult`. The result has `kept` in the new order,
+`cut` with the reasons in the record, `notes` about relaxed rules, and `protected` ids that a later cut must
+keep. The steps run in this order:
 
 1. blend(hits, *, policy=Blend(), neighbors=None)         one score from reranker and first stage
 2. precede(hits, *, policy=Precedence())                  nearly equal scores follow the source order
 3. guard(hits, *, n=10, policy=Guard())                   a strong first-stage hit stays in the top n
-4. fold(hits, *, threshold=1.0)                           hits with the same text become one
+4. fold(hits, *, threshold=1.0)                           hits with the same text are merged
 5. mmr(hits, *, k, trade_off=0.7, vectors=None)           relevance against novelty
 6. recover(hits, *, k, policy=Recovery(), section=None)   protected hits and required types survive a cut
 7. balance(hits, *, k, quotas=(...), protected=())        quotas per document and source type
 8. the cut to k
 
-`shape` runs all of them; a part of the policy that is None is skipped. Pass all reranked hits, including the
-unscored ones. `neighbors` is the result of `nearest_neighbors(vectors)`.
+`shape` runs all of them and skips steps whose policy is None. Pass all reranked hits, including unscored ones.
+`neighbors` is the result of `nearest_neighbors(vectors)`.
 Calibration: Platt, Isotonic, Temperature (`fit`, `from_history`, `save`, `load_calibrator`),
 calibrate(hits, calibrators) -> hits with metadata["probability"], above(hits, threshold) -> ShapeResult.
 """
@@ -51,30 +52,33 @@ __all__ = [
     "mmr", "nearest_neighbors", "precede", "recover", "shape",
 ]  # fmt: skip
 
-__path__: list[str] = []  # lets the table of renamed modules find resift.shape.blending and others
+__path__: list[str] = []  # needed to import old submodule paths such as resift.shape.blending
 
 Shaped, nearest = ShapeResult, nearest_neighbors
-"""The names of Resift 0.2."""
+"""Their names in Resift 0.2."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapePolicy:
     """Options of each step; None skips the step.
 
-    `fold` is the similarity from which texts count as equal, `mmr` the trade-off of relevance and novelty.
+    `fold` is the minimum similarity of texts that count as equal, and `mmr` is the trade-off between relevance
+    and novelty.
     """
 
     blend: Blend | None = field(default_factory=Blend)
-    recency: Recency | None = option("Newer documents are preferred, up to a weight.", default=None)
+    recency: Recency | None = option("Prefer newer documents, up to a maximum weight.", default=None)
     boosts: tuple[Boost, ...] = option(
-        "Documents are preferred by a number, such as views, or by the value of a field.", default=()
+        "Prefer documents by a number, such as views, or by the value of a field.", default=()
     )
-    precedence: Precedence | None = option("Nearly equal scores follow the source order.", default=None)
+    precedence: Precedence | None = option("Order hits with nearly equal scores by source type.", default=None)
     guard: Guard | None = field(default_factory=Guard)
-    fold: float | None = option("Texts at least this similar become one hit; 1 means equal.", default=None, gt=0, max=1)
-    mmr: float | None = option("Relevance against novelty: 1 is relevance alone.", default=None, min=0, max=1)
+    fold: float | None = option(
+        "Merge hits with texts at least this similar; 1 means equal.", default=None, gt=0, max=1
+    )
+    mmr: float | None = option("Relevance against novelty: 1 is relevance only.", default=None, min=0, max=1)
     quotas: tuple[Quota, ...] = option("Maximum and minimum number of hits per value of a metadata key.", default=())
-    recovery: Recovery | None = option("Protected hits below the cut come back.", default=None)
+    recovery: Recovery | None = option("Recover protected hits from below the cut.", default=None)
 
 
 def shape(
@@ -92,15 +96,15 @@ def shape(
 ) -> ShapeResult:
     """Run blend, boost, precedence, guard, fold, mmr, recovery and quotas, then cut to k.
 
-    Protected hits get their positions among the k before quotas fill the others. `near` is the name of
-    `neighbors` in Resift 0.2. Ages for recency are counted to `now`, by default the current time.
+    Protected hits get positions in the top k before quotas fill the others. `near` is the name of `neighbors`
+    in Resift 0.2. `now` is the reference time for recency, by default the current time.
     """
     check_k(k)
     rules = policy or ShapePolicy()
     steps = [ShapeResult(tuple(hits))]
     strong: dict[str, str] = {}
     if rules.blend or rules.guard:
-        # Evidence is about the hits in the order of the reranker, before any step changes it.
+        # The evidence refers to the order of the reranker, before any step changes it.
         known = read_evidence(get_trace(hits) if trace is None else trace, [hit.id for hit in hits])
         if rules.guard:
             limits = rules.guard
@@ -110,26 +114,26 @@ def shape(
             steps.append(blend(hits, policy=rules.blend, known_evidence=known, neighbors=near, sink=sink))
     if rules.recency or rules.boosts:
         steps.append(boost(steps[-1].kept, recency=rules.recency, boosts=rules.boosts, now=now, sink=sink))
-    # Before the guard: a preference between nearly equal scores must not undo the guard.
+    # Precedence runs before the guard, because it must not undo the guard.
     if rules.precedence:
         steps.append(precede(steps[-1].kept, policy=rules.precedence, sink=sink))
     if strong and k:
         steps.append(guard(steps[-1].kept, n=k, policy=rules.guard, strong=strong, sink=sink))
-    elif rules.guard and k and sink is not None:  # an event, but no record, if there is nothing to guard
+    elif rules.guard and k and sink is not None:  # without strong hits, emit an event but add no record
         shape_result("guard", steps[-1].kept, steps[-1].kept, sink=sink)
     if rules.fold is not None:
         steps.append(fold(steps[-1].kept, threshold=rules.fold, sink=sink))
     if rules.mmr is not None:
         steps.append(mmr(steps[-1].kept, k=k, trade_off=rules.mmr, vectors=vectors, sink=sink))
     kept = steps[-1].kept
-    # After folding: folded hits live on in the hit that represents them.
-    spared = {hit.id: "guarded" for hit in kept if hit.id in strong} if strong else {}
+    # Computed after folding, because folded hits are represented by the hit that was kept.
+    protected = {hit.id: "guarded" for hit in kept if hit.id in strong} if strong else {}
     if rules.recovery:
-        spared |= recoverable(kept, k=k, policy=rules.recovery, section=section)
-    if rules.quotas or not spared.keys() <= {hit.id for hit in kept[:k]}:
-        steps.append(balance(kept, k=k, quotas=rules.quotas, protected=spared, sink=sink))
+        protected |= recoverable(kept, k=k, policy=rules.recovery, section=section)
+    if rules.quotas or not protected.keys() <= {hit.id for hit in kept[:k]}:
+        steps.append(balance(kept, k=k, quotas=rules.quotas, protected=protected, sink=sink))
         kept = steps[-1].kept
     cut = [hit for step in steps for hit in step.cut]
     notes = tuple([note for step in steps for note in step.notes])
     records = (*[record for step in steps for record in step.records], *cut_record([hit.id for hit in kept], k))
-    return ShapeResult(kept[:k], (*cut, *kept[k:]), notes, frozenset(spared), records)
+    return ShapeResult(kept[:k], (*cut, *kept[k:]), notes, frozenset(protected), records)
