@@ -85,7 +85,7 @@ def test_a_field_of_a_ranking_that_is_something_else(data, message):
 @pytest.mark.parametrize("text", ["{", "[" * 100_000, "", None])
 def test_text_that_is_no_json(text):
     """The sentence quotes nothing of the text."""
-    with pytest.raises(InputError, match="Not a ranking as JSON"):
+    with pytest.raises(InputError, match="Not a ranking in JSON format"):
         Ranking.from_json(text)
 
 

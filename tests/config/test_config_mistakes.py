@@ -54,7 +54,7 @@ def mistakes(file) -> list[str]:
         ("fusion: {weights: {docs: -1}}", 2, "fusion.weights.docs is -1"),
         ("fusion: {dialect: haystack, k_param: 9}", 2, "constant of RRF is fixed in haystack"),
         ("fusion: {dialect: llama-index, weights: {docs: 2}}", 2, "RRF has no weights in llama-index"),
-        ("fusion: {dialect: qdrant, identity: content}", 2, "the same by id in qdrant"),
+        ("fusion: {dialect: qdrant, identity: content}", 2, "qdrant identifies hits by id"),
         # names that do not exist
         ("fusion: {method: rrff}", 2, "fusion.method is 'rrff'. Did you mean 'rrf'?"),
         ("fusion: {weights: {dcos: 1}}", 2, "fusion.weights names the store 'dcos'. Did you mean 'docs'?"),

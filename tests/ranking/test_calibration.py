@@ -60,7 +60,7 @@ def test_one_kind_of_judgement_is_not_enough(kind):
     """All relevant, or none, says nothing about where the border lies."""
     with pytest.raises(InputError, match="at least one of each"):
         kind.fit([1.0, 2.0], [True, True])
-    with pytest.raises(InputError, match="one judgement per score"):
+    with pytest.raises(InputError, match="one judgment per score"):
         kind.fit([1.0], [])
 
 
