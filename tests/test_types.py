@@ -399,7 +399,7 @@ def test_a_ranking_shows_ids_and_scores_in_five_lines_and_snippets_of_its_questi
     assert ranking.snippet("d1").marked().startswith("**Rotate** **key** number 1.")
     assert Ranking.from_json(ranking.to_json()).query == "which key rotates?"
     assert "<svg" in ranking._repr_html_()
-    with pytest.raises(InputError, match="use an id"):
+    with pytest.raises(InputError, match="use the id"):
         ranking.snippet("nobody")
 
 

@@ -1,4 +1,4 @@
-"""One clock and one deadline for everything that takes time."""
+"""The clock and the deadline that all stages of a search share."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class FileWriteError(ResiftError, OSError):
 
 
 class ConfigError(_Located, ResiftError, ValueError):
-    """A configuration that cannot be built."""
+    """A configuration from which no pipeline can be built."""
 
 
 class PluginLoadError(ResiftError):
@@ -165,7 +165,7 @@ class UnsafeCypherError(StoreError, ValueError):
 
     def __init__(self, reason: str, *, line: int = 1, column: int = 1, store: str = "") -> None:
         super().__init__(
-            f"Refused Cypher at line {line}, column {column}: {reason}. "
+            f"Cypher rejected at line {line}, column {column}: {reason}. "
             "Only one read-only statement is allowed, with values passed as parameters.",
             store=store,
         )

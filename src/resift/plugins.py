@@ -144,7 +144,7 @@ def build_plugin(factory: Callable[..., T], name: str, options: Mapping[str, obj
 
 
 def plugin_package(group: str, name: str) -> str:
-    """Return the name of the package that registers a plugin; empty if there is none."""
+    """Return the name of the package that registers a plugin; empty if no package does."""
     return next((_package(entry) for entry in _entries(group) if entry.name == name), "")
 
 

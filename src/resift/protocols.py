@@ -16,7 +16,7 @@ class Reranker(Protocol):
     """Turns one ranked list per store into one list of at most k hits."""
 
     async def fuse(self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None) -> list[Hit]:
-        """Return at most k hits, best first; every id is from the input."""
+        """Return at most k hits, best first; all ids come from the input."""
         ...
 
 

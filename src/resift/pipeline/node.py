@@ -77,7 +77,7 @@ class RetrievalNode:
         """
         query = _read(state, "query")
         if query is None:
-            raise InputError("The state has no query; give it an attribute or a key `query`.")
+            raise InputError("The state has no query; add an attribute or a key `query`.")
         granted = self._capabilities if self._capabilities is not None else _read(ctx, "capabilities")
         ranking = await self._pipeline.search(
             query, deadline_s=_read(ctx, "deadline_s"), where=_read(state, "where"), capabilities=granted

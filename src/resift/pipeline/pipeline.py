@@ -403,5 +403,7 @@ def _list_stages(stages: Stages) -> list[Stage]:
     stage_list = [] if stages is None else list(stages) if isinstance(stages, Iterable) else [stages]
     for stage in stage_list:
         if not callable(stage):
-            raise InputError(f"A stage is a {type(stage).__name__}; pass an async function from Pool to Pool.")
+            raise InputError(
+                f"A stage is a {type(stage).__name__}; pass an async function that takes and returns a Pool."
+            )
     return stage_list

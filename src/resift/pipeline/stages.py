@@ -106,7 +106,7 @@ def _extra_arguments(kind: type[Reranker]) -> tuple[str, ...]:
 class GateOptions:
     """Options of the gate in a pipeline file, in addition to the profile."""
 
-    section: str | None = option("Section of searches that do not name one.", default=None)
+    section: str | None = option("Section for searches that do not specify one.", default=None)
     rerank_top_n: int | None = option("Hits that tightening never drops; k by default.", default=None, min=1)
     top_k: int | None = option("Maximum number of hits after the gate.", default=None, min=1)
 

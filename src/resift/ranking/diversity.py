@@ -125,7 +125,7 @@ def fold(hits: Sequence[Hit], *, threshold: float = 1.0, sink: Sink | None = Non
     for first, *others in groups.values():
         hit = hits[first]
         if others:
-            notes[hit.id] = f"represents {len(others)} more hit{'s' if len(others) > 1 else ''} with the same text"
+            notes[hit.id] = f"represents {len(others)} more with the same text"
             notes |= {hits[i].id: f"same text as {hit.id!r}" for i in others}
             duplicates = [hits[i] for i in others]
             folded = [{"id": each.id, "source": each.source, "metadata": dict(each.metadata)} for each in duplicates]

@@ -91,7 +91,7 @@ class Precedence:
     def __post_init__(self) -> None:
         check_options(self)
         if len(set(self.order)) != len(self.order):
-            raise InputError(f"Precedence order names a type twice: {', '.join(self.order)}.")
+            raise InputError(f"Precedence order contains a type twice: {', '.join(self.order)}.")
 
     def margin_for(self, provider: str | None) -> float:
         """Return the smallest significant difference between scores of this provider."""

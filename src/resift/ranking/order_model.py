@@ -54,7 +54,7 @@ MIN_REASON = 0.1
 
 _FACT_NAMES = {
     CODE_DENSITY: "code density", MEAN_WORD_LENGTH: "mean word length", OTHER_LANGUAGE: "another language",
-    CODE_AGREEMENT: "agreement of the lists about code", LIST_AGREEMENT: "agreement of the lists",
+    CODE_AGREEMENT: "agreement of the lists on code", LIST_AGREEMENT: "agreement of the lists",
 }  # fmt: skip
 
 MAX_CHARACTERS = 450  # per text; enough to distinguish prose from code, and one language from another

@@ -13,7 +13,7 @@ keep. The steps run in this order:
 7. balance(hits, *, k, quotas=(...), protected=())        quotas per document and source type
 8. the cut to k
 
-`shape` runs all of them and skips steps whose policy is None. Pass all reranked hits, including unscored ones.
+`shape` runs all of them and skips steps without a policy. Pass all reranked hits, including unscored ones.
 `neighbors` is the result of `nearest_neighbors(vectors)`.
 Calibration: Platt, Isotonic, Temperature (`fit`, `from_history`, `save`, `load_calibrator`),
 calibrate(hits, calibrators) -> hits with metadata["probability"], above(hits, threshold) -> ShapeResult.

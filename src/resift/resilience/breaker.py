@@ -209,7 +209,7 @@ class CircuitBreaker:
     async def call(
         self, fn: Callable[[], Awaitable[T]], *, deadline: Deadline | None = None, timeout_s: float | None = None
     ) -> T:
-        """Await `fn()` under guard and return its result."""
+        """Await `fn()` inside the guard and return its result."""
         async with self.guard(deadline, timeout_s=timeout_s):
             return await fn()
 

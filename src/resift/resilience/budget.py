@@ -27,7 +27,7 @@ class BudgetOptions:
     """Options of a budget in a pipeline file."""
 
     absolute_floor_s: float = option("Never call a provider with less time than this.", default=0.2, min=0)
-    per_item_floor_s: float = option("Initial seconds per hit; later measured.", default=0.025, min=0)
+    per_item_floor_s: float = option("Initial seconds per hit; replaced by measurements.", default=0.025, min=0)
     reserve_s: float = option("Time reserved for the last tier.", default=0.05, min=0)
 
 

@@ -111,10 +111,10 @@ class State(enum.StrEnum):
 class BreakerOptions:
     """Options of a breaker in a pipeline file."""
 
-    failure_threshold: int = option("Consecutive failures that open it.", default=3, min=1)
+    failure_threshold: int = option("Number of consecutive failures that open the breaker.", default=3, min=1)
     cooldown_s: float = option("Seconds until the next probe.", default=60.0, gt=0)
-    success_threshold: int = option("Consecutive successes that close it again.", default=2, min=1)
-    timeout_s: float = option("Longest guarded call, in seconds.", default=30.0, gt=0)
+    success_threshold: int = option("Number of consecutive successes that close the breaker again.", default=2, min=1)
+    timeout_s: float = option("Maximum duration of a guarded call, in seconds.", default=30.0, gt=0)
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class Circuit:
             return self.generation
         if self.state is State.OPEN or self.probing:
             return None
-        # The lease frees the probe if its caller dies without a report.
+        # The lease frees the probe if its caller dies without reporting.
         self.probing = True
         self.lease_until_s = now_s + lease_s
         return self.generation

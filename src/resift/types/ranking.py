@@ -130,7 +130,7 @@ class Ranking(Sequence[Hit]):
     def original(self, hit: Hit | str) -> Any:
         """Return the object that was passed to `rerank` or `fuse` for a hit or an id.
 
-        Raises InputError if there is none. Stored rankings do not contain these objects.
+        Raises InputError if the ranking has no such object. Stored rankings do not contain these objects.
         """
         id = hit.id if isinstance(hit, Hit) else check_text(hit, "The id")
         if self.inputs:
@@ -228,7 +228,7 @@ class Ranking(Sequence[Hit]):
         check_text(id, "The id")
         hit = next((hit for hit in (*self.hits, *self.cut) if hit.id == id), None)
         if hit is None:
-            raise InputError(f"{id!r} is not in this ranking; use an id of its hits.")
+            raise InputError(f"{id!r} is not in this ranking; use the id of one of its hits.")
         return snippet(hit.text, self.query, length=length)
 
     async def acontext(

@@ -58,8 +58,8 @@ def test_method_and_options():
 @pytest.mark.parametrize(
     ("lists", "message"),
     [
-        ("ab", "Lists are a str"),
-        (7, "Lists are a int"),
+        ("ab", "lists is of type str"),
+        (7, "lists is of type int"),
         (["ab"], "one str"),
         ([[{"id": "a", "score": math.nan}]], "has score nan"),
         ([[{"id": "a", "score": math.inf}]], "has score inf"),

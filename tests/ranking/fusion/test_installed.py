@@ -58,7 +58,7 @@ def test_invalid_options_and_lists_raise_input_error(theirs):
     """The method checks its own options; what is no list of hits does not reach it."""
     with pytest.raises(InputError, match=r"Options of 'last-first'.*depth"):
         fuse(LISTS, method="last-first", depth=3)
-    with pytest.raises(InputError, match="Rankings are a str"):
+    with pytest.raises(InputError, match="rankings is a str"):
         fusion_method("last-first")("ab")
 
 

@@ -174,7 +174,7 @@ def test_phi_lies_between_0_and_1(phi):
 @pytest.mark.parametrize(
     ("lists", "error", "message"),
     [
-        ("ab", InputError, "Rankings are a str"),
+        ("ab", InputError, "rankings is a str"),
         ({"a": []}, InputError, "use resift.fuse"),
         (["ab"], InputError, "List 0 is a str"),
         ([{"id": "a"}], InputError, "List 0 is a dict"),

@@ -142,7 +142,7 @@ def content_key(hit: Hit) -> str:
 def list_names(rankings: Rankings) -> list[str]:
     """Return the source of each list's first hit; raises InputError if an argument is not a list of hits."""
     if isinstance(rankings, (str, Mapping)) or not isinstance(rankings, Sequence):
-        raise InputError(f"Rankings are a {type(rankings).__name__}; pass a list of lists of Hits, or use resift.fuse.")
+        raise InputError(f"rankings is a {type(rankings).__name__}; pass a list of lists of Hits, or use resift.fuse.")
     names = []
     for number, hits in enumerate(rankings):
         if isinstance(hits, (str, Mapping)) or not isinstance(hits, Sequence):

@@ -87,7 +87,7 @@ def fuse(
             options["sources"] = list(lists)
     elif isinstance(lists, str) or not isinstance(lists, Sequence):
         kind = type(lists).__name__
-        raise InputError(f"Lists are a {kind}; pass {{source: candidates}} or a list of lists.")
+        raise InputError(f"lists is of type {kind}; pass {{source: candidates}} or a list of lists.")
     else:
         rankings = [_read_list(candidates, "", keys) for candidates in lists]
     # Fuse without k, so that the hits beyond k keep their rank and score in `cut`.

@@ -98,7 +98,7 @@ class Hint:
 def find_cliff(
     scores: Sequence[float] | None, *, floor: float | None, rerank_top_n: int | None, policy: Cliff | None = None
 ) -> Hint:
-    """Return the first cliff after the top `rerank_top_n` scores, or the reason why there is none.
+    """Return the first cliff after the top `rerank_top_n` scores, or the reason why no cliff was found.
 
     If the score after the cliff is below the static floor, the search ends, because all later scores are
     below the floor as well.
