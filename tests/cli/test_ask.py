@@ -87,7 +87,7 @@ def test_ask_searches_an_index_with_store(tmp_path, capsys):
     assert main(["ask", "x", "--pack", str(store)]) == 1
     assert f"--store {store}" in capsys.readouterr().err
     assert main(["ask", "x", "--store", str(store), "--hops", "2"]) == 1
-    assert "--hops goes with --pack" in capsys.readouterr().err
+    assert "--hops requires --pack" in capsys.readouterr().err
 
 
 def test_a_wrapped_sentence_is_quoted_in_full(tmp_path, capsys):

@@ -182,7 +182,7 @@ def test_doctor_checks_the_scores_of_pinned_models(capsys, monkeypatch):
     assert main(["doctor", "--models", "--json"]) == 1
     findings = {row["name"]: row for row in json.loads(capsys.readouterr().out)["findings"]}
     assert findings[RERANKER]["state"] == "broken"
-    assert "comparisons are right" in findings[EMBEDDER]["message"]
+    assert "comparisons are correct" in findings[EMBEDDER]["message"]
 
 
 def test_allow_local_takes_a_folder_of_the_hub(tmp_path):

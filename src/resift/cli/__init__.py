@@ -4,7 +4,7 @@ import os
 
 
 def run() -> int:
-    """Run the command of `sys.argv`; Ctrl-C while modules are imported also ends in one line."""
+    """Run the command in `sys.argv`. Ctrl-C during imports prints one line instead of a traceback."""
     try:
         from resift.cli.main import main
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""The options of commands as tables, and the options that several commands share."""
+"""Tables of command-line options, and the options shared by several commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ N = TypeVar("N", int, float)
 Scale = Literal["relevance", "probability", "raw"]
 
 _PATHS = ("FILE", "DIR", "FOLDER", "PATH", "PACK", "OUT", "LOG", "JSONL", "JSONL|CSV")
-"""Values that are read as paths."""
+"""Metavars whose values are converted to `Path`."""
 
 _COMPLETE_FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "fish": "(__fish_complete_path (commandline -ct))"}
 
@@ -21,7 +21,7 @@ _COMPLETE_FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "fish": "(__
 class Option(NamedTuple):
     """An argument, written as in a usage line: "-o --output FILE", "--quick", "query WORD...", "file [FILE]".
 
-    An option without a value is a flag, one with "..." may be repeated. The default is added to the help.
+    An option without a value is a flag. An option with "..." may be repeated. The help text shows the default.
     """
 
     usage: str
@@ -32,7 +32,7 @@ class Option(NamedTuple):
     required: bool = False
 
     def add_to(self, parser: argparse._ActionsContainer) -> None:
-        """Declare the argument."""
+        """Add the argument to a parser or a group."""
         names = self.usage.split()
         value = names.pop() if len(names) > 1 and not names[-1].startswith("-") else ""
         metavar = value.strip("[.]")
@@ -53,19 +53,22 @@ class Option(NamedTuple):
             if metavar:
                 options["metavar"] = metavar
             if self.default is not None:
-                shown = f"{self.default:g}" if isinstance(self.default, float) else self.default
-                options["help"] += f" (default: {shown})"
+                default = f"{self.default:g}" if isinstance(self.default, float) else self.default
+                options["help"] += f" (default: {default})"
         action = parser.add_argument(*names, **options)
         if options.get("type") is Path or metavar in ("FILE", "DATA"):
-            action.complete = _COMPLETE_FILES  # type: ignore[attr-defined]  # the interface of shtab
+            action.complete = _COMPLETE_FILES  # type: ignore[attr-defined]  # shtab reads it
 
 
 Actions = Mapping[str, tuple[str, Sequence[Option]]]
-"""Action -> (summary, options); old names of an action follow its name."""
+"""Action -> (summary, options). The key is the name of the action, followed by its old names."""
 
 
 def add_options(parser: argparse.ArgumentParser, table: Sequence[Option | str] | Actions) -> None:
-    """Declare the options of a command, or its actions with theirs; a string starts a group of options."""
+    """Add the options of a command, or its actions with their options, to a parser.
+
+    A string in the table starts a group of options.
+    """
     if isinstance(table, Mapping):
         actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
         for names, (summary, options) in table.items():
@@ -82,7 +85,7 @@ def add_options(parser: argparse.ArgumentParser, table: Sequence[Option | str] |
 
 
 class Suggestions:
-    """Choices that completion scripts offer. Other values are accepted here and checked by the library."""
+    """Choices offered by completion scripts. Other values are accepted here and checked by the library."""
 
     def __init__(self, load: Callable[[], Iterable[str]]) -> None:
         self._load = load
@@ -120,10 +123,10 @@ non_negative_seconds = _numeric(float, lambda value: 0 <= value < math.inf, "sec
 
 JSON = Option("--json", "write the result as JSON")
 STORE_FILE = Option("--store FILE", "the index", default=Path("resift.db"))
-DEADLINE = Option("--deadline S", "time limit of the command, in seconds", positive_seconds)
+DEADLINE = Option("--deadline S", "time limit for the command, in seconds", positive_seconds)
 TEXT_KEYS = Option(
     "--text-key KEY...",
-    "text fields of records, joined: title,body or _source.body; may be repeated (default: the title and all "
+    "text fields to join, such as title,body or _source.body; may be repeated (default: the title and all "
     "other text fields)",
 )
 SCORES = (
@@ -133,5 +136,5 @@ SCORES = (
         "scores every hit; raw: the scores that determined the order",
         choices=("relevance", "probability", "raw"),
     ),
-    Option("--calibration FILE", "probabilities from this file of resift calibrate"),
+    Option("--calibration FILE", "show probabilities, using this file written by resift calibrate"),
 )

@@ -25,19 +25,19 @@ from resift.validation import check_query
 DEFAULT_HOPS = 1
 
 MAX_LISTED = 10
-"""Skipped files that are listed; --json lists all."""
+"""Maximum number of skipped files to list; --json lists all."""
 
 ASK = [
     Option("question WORD...", "the question; quotes are not needed"),
     Option("--store FILE", "the index"),
-    Option("--pack PACK", "the knowledge pack (default: the sample)"),
+    Option("--pack PACK", "the knowledge pack (default: the bundled sample)"),
     Option("--cross-encoder", "rerank with the cross-encoder (default: yes)", default=True),
     Option("-k --max-results N", "number of passages", positive_int, 5),
-    Option("--where TEST...", "only passages whose metadata match: topic=food, 'path=*.md' (--store)"),
-    Option("--hops N", "links to follow, 0 to 3", int, DEFAULT_HOPS),
+    Option("--where TEST...", "only passages whose metadata matches: topic=food, 'path=*.md' (with --store)"),
+    Option("--hops N", "number of links to follow, 0 to 3", int, DEFAULT_HOPS),
     DEADLINE,
     Option("--endpoint URL", "OpenAI-compatible endpoint that writes the answer"),
-    Option("--model MODEL", "model of the endpoint"),
+    Option("--model MODEL", "model to use at the endpoint"),
     Option("--api-key-env VARIABLE", "environment variable with the API key"),
     Option("--allow-loopback", "allow an endpoint on this machine"),
     Option("--explain", "explain the position of each passage"),
@@ -61,7 +61,7 @@ GRAPH = {
 def run_ask(args: argparse.Namespace) -> int:
     """Answer the question; exit code 0 even if there is no answer."""
     if args.store is not None and args.pack is not None:
-        raise ConfigError("--store and --pack exclude each other: ask an index or a knowledge pack.")
+        raise ConfigError("--store and --pack are mutually exclusive: ask either an index or a knowledge pack.")
     question = check_query(" ".join(args.question))
     answer = _ask_pack(args, question) if args.store is None else _ask_index(args, question)
     if args.json:
@@ -73,7 +73,7 @@ def run_ask(args: argparse.Namespace) -> int:
 
 def _ask_index(args: argparse.Namespace, question: str) -> JsonObject:
     if args.hops != DEFAULT_HOPS:
-        raise ConfigError("--hops goes with --pack: an index has no links to follow.")
+        raise ConfigError("--hops requires --pack: an index has no links to follow.")
     with Index(args.store, rerank=args.cross_encoder, read_only=True) as index:
         return index.ask(
             question,
@@ -92,7 +92,7 @@ def _ask_pack(args: argparse.Namespace, question: str) -> JsonObject:
             if file.read(15) == b"SQLite format 3":
                 raise ConfigError(f"{pack} is an index, not a pack. Use: --store {shell_path(pack)}")
     if args.where:
-        raise ConfigError("--where goes with --store: passages of a pack have no metadata.")
+        raise ConfigError("--where requires --store: passages in a pack have no metadata.")
     writer = _create_writer(args)
     if pack is None:
         with Progress("building the sample pack") as progress:
@@ -107,7 +107,7 @@ def _create_writer(args: argparse.Namespace) -> Writer | None:
     if args.endpoint is None:
         return None
     if args.model is None:
-        raise ConfigError("--endpoint needs --model: name a model that the endpoint serves.")
+        raise ConfigError("--endpoint requires --model: name a model served by the endpoint.")
     client = ChatClient(args.endpoint, args.model, api_key_env=args.api_key_env, allow_loopback=args.allow_loopback)
     return ChatWriter(client)
 

@@ -22,19 +22,19 @@ from resift.types import JsonObject, JsonValue
 
 BATCH = [
     Option("kind", "what to do with each row", choices=("rerank", "embed", "index", "eval")),
-    Option("inputs INPUT...", "Parquet or JSONL"),
-    Option("-o --out OUT", "the folder to write", required=True),
-    Option("--engine", "where to run", None, "local", ("local", "ray")),
+    Option("inputs INPUT...", "Parquet or JSONL input"),
+    Option("-o --out OUT", "the output folder", required=True),
+    Option("--engine", "engine that runs the job", None, "local", ("local", "ray")),
     Option("--address ADDRESS", "ray: the cluster (default: RAY_ADDRESS, or a new local one)"),
     Option("--workers N", "processes or actors (default: cores)", positive_int),
     Option("--shard-rows N", "rows per shard", positive_int, 1000),
     Option("--max-failed --most-failed N", "stop after this many failed rows", non_negative_int, 1000),
-    Option("--model ID", "an allowed model (default: the default model)"),
+    Option("--model ID", "a model on the allowlist (default: the default model)"),
     Option("-k K", "rerank, eval: keep the best K", positive_int),
     TEXT_KEYS,
-    Option("--store FILE", "index: load the chunks into this index, or into the store of this pipeline file (YAML)"),
+    Option("--store FILE", "index: load the chunks into this index, or into the store in this pipeline file (YAML)"),
     Option("--pipeline FILE", "eval: the pipeline file"),
-    Option("--price P", "price of an hour, to estimate the cost", price),
+    Option("--price P", "price per hour, to estimate the cost", price),
     JSON._replace(help="write the summary as JSON"),
 ]
 
@@ -71,7 +71,7 @@ def show_progress(label: str) -> Iterator[Callable[[BatchProgress], None]]:
         def draw(state: BatchProgress) -> None:
             if state.rows:
                 if progress.label.endswith("(starting)"):
-                    progress.close()  # the time of the start must not count as speed
+                    progress.close()  # startup time must not count toward the rate
                 rate = (state.rows - state.skipped) / max(state.seconds, 0.001)
                 failed = f", {state.failed} failed" if state.failed else ""
                 progress.label = f"{label} ({rate:.1f}/s{failed})"
@@ -85,18 +85,18 @@ def _choose_engine(args: argparse.Namespace) -> EngineName | BatchEngine:
         name: EngineName = args.engine
         return name
     if args.engine != "ray":
-        raise InputError("--address goes with: --engine ray")
+        raise InputError("--address requires --engine ray.")
     return RayEngine(args.workers, address=args.address)
 
 
 def _create_work(args: argparse.Namespace) -> BatchWork:
     if args.text_key and args.kind == "eval":
-        raise InputError("--text-key goes with: resift batch rerank, embed or index")
+        raise InputError("--text-key works only with resift batch rerank, embed or index.")
     if args.store is not None and args.kind != "index":
-        raise InputError("--store goes with: resift batch index")
+        raise InputError("--store works only with resift batch index.")
     if args.kind == "eval":
         if not args.pipeline:
-            raise InputError("eval needs --pipeline FILE: the pipeline to run.")
+            raise InputError("eval requires --pipeline FILE: the pipeline to run.")
         pipeline = str(args.pipeline.absolute())  # workers may run in another folder
         return batch.EvaluateWork(pipeline=pipeline, k=args.k or 100)
     options = {"text_keys": args.text_key or None, **({"model": args.model} if args.model else {})}
@@ -135,11 +135,11 @@ def _print_report(args: argparse.Namespace, report: BatchReport, loaded: BatchRe
     hours = report.hours_per_million
     if hours is not None:
         time = f"{hours:.1f} h" if hours >= 1 else f"{hours * 60:.1f} min"
-        cost = f", {hours * args.price:.2f} at {args.price:g} an hour" if args.price else ""
+        cost = f", {hours * args.price:.2f} at {args.price:g} per hour" if args.price else ""
         workers = count(report.workers, "worker")
         print_text(wrap(f"A million rows take {time} with {workers} on this hardware{cost}."))
     if loaded is not None:
-        # Not the number of chunks in the index: chunks with the same id replace one another.
+        # The index may contain fewer chunks, because chunks with the same id replace one another.
         print_text(f"Loaded {loaded.written} chunks into {args.store} ({loaded.seconds:.1f} s).")
         is_pipeline = args.store.suffix.lower() in (".yaml", ".yml")
         command = "resift store optimize" if is_pipeline else "resift search … --store"
@@ -147,16 +147,16 @@ def _print_report(args: argparse.Namespace, report: BatchReport, loaded: BatchRe
 
 
 REPORT = [
-    Option("what", "the report", choices=("cost",)),
-    Option("logs LOG...", "files with events"),
+    Option("what", "report to print", choices=("cost",)),
+    Option("logs LOG...", "event log files"),
     JSON._replace(help="write the rows and the total as JSON"),
 ]
 
 _BILLED, _SKIPPED = "provider_billed", "cross_encoder_skipped"
 _NOTES = {
-    "unpriced": "calls have no known price and are not in the total",
-    "estimated": "calls reported no usage; theirs is an estimate",
-    "unchecked": "calls have a price that no page of the provider confirmed",
+    "unpriced": "calls have no known price and are not included in the total",
+    "estimated": "calls reported no usage; their usage is estimated",
+    "unchecked": "calls have a price that was not confirmed on the provider's website",
 }
 
 
@@ -168,7 +168,7 @@ def run_report(args: argparse.Namespace) -> int:
         return print_json({"rows": rows, "total_usd": total, "skipped_for_cost": dict(sorted(skipped.items()))})
     if not rows and not skipped:
         files = ", ".join(map(str, args.logs))
-        raise InputError(f"No event {_BILLED!r} in {files}. Pass a file of resift.events.JsonlSink.")
+        raise InputError(f"No event {_BILLED!r} in {files}. Pass a file written by resift.events.JsonlSink.")
     if rows:
         keys = ("provider", "model", "calls", "tokens", "search_units")
         cells = [(row["day"] or "–", *(row[key] for key in keys), f"{row['cost_usd']:.4f}") for row in rows]
@@ -215,7 +215,7 @@ def _number(value: JsonValue) -> float:
 
 
 def _read_events(path: Path) -> Iterator[JsonObject]:
-    """Yield the events about cost; other lines are skipped, and so is a line that was cut off."""
+    """Yield the cost events in a log; skip truncated lines and all other lines."""
     with path.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
             if _BILLED not in line and _SKIPPED not in line:

@@ -33,7 +33,7 @@ _FILE = Option("file FILE", "the pipeline file (YAML)")
 
 CONFIG = {
     "check": ("find all mistakes in a file", (_FILE, JSON)),
-    "show": ("print a file with all defaults", (_FILE, JSON)),
+    "show": ("print a file with all defaults filled in", (_FILE, JSON)),
     "init": (
         "write the default pipeline as a file",
         (
@@ -41,12 +41,12 @@ CONFIG = {
             Option("-o --output FILE", "write here; never overwrites a file (default: stdout)"),
         ),
     ),
-    "reference": ("print the reference of all keys as Markdown", ()),
+    "reference": ("print a reference of all keys as Markdown", ()),
 }
 
 
 def run_config(args: argparse.Namespace) -> int:
-    """Run one action; exit code 1 if the file has mistakes."""
+    """Run one action; exit code 1 if the file contains mistakes."""
     if args.action == "check":
         return _check(args)
     if args.action == "show":
@@ -122,16 +122,16 @@ def _summarize(settings: Settings) -> list[tuple[str, str]]:
     for store in settings["stores"] if settings["capabilities"] is not None else ():
         capability = f"db.{store['name']}:read"
         if capability not in settings["capabilities"]:
-            rows.append(("note", f"{capability} is not granted: every search will be refused"))
+            rows.append(("note", f"{capability} is not granted: every search will be rejected"))
     return rows
 
 
 INIT = [
     Option("--store WHERE", "a database file, a folder, a connection string or a URL"),
     Option("--table NAME", "the table, collection or index"),
-    Option("--text NAMES", "the columns with the text, the most important first: title,body"),
-    Option("--id NAME", "the column with the id (default: the primary key)"),
-    Option("-o --output FILE", "write this file", default=Path("pipeline.yaml")),
+    Option("--text NAMES", "the text columns, most important first: title,body"),
+    Option("--id NAME", "the id column (default: the primary key)"),
+    Option("-o --output FILE", "file to write", default=Path("pipeline.yaml")),
     Option("--force", "replace the file if it exists"),
 ]
 _PASSWORD = re.compile(r"(://[^/@\s:]*):([^/@\s$][^/@\s]*)@")
@@ -163,7 +163,7 @@ def run_init(args: argparse.Namespace) -> int:
 
     where = args.store or ask("What do you want to search (a database file, a folder, a URL)?")
     if not where:
-        raise InputError("Say what to search: --store FILE, FOLDER, postgresql://… or http://…")
+        raise InputError("Specify what to search: --store FILE, FOLDER, postgresql://… or http://…")
     source = find_source(where)
     next_step = f"resift search WORDS --pipeline {shell_path(args.output)}"
     if source.kind == "index":
@@ -185,14 +185,14 @@ def run_init(args: argparse.Namespace) -> int:
 
 
 def _describe_store(args: argparse.Namespace, source: Source, where: str, ask: Callable[..., str]) -> str:
-    """Open the store, which checks every name, and return its pipeline file."""
+    """Open the store, which validates all names, and return the text of its pipeline file."""
     table = args.table or _choose_table(source, ask)
     store = _open(source, table, args.text, args.id)
     fields = list(store.columns.fields or ())
     if not args.text:
         names = ("column_types", "known_fields", "field_types")
         columns = next((columns for name in names if (columns := getattr(store, name, None))), ())
-        answer = ask(f"Which columns have the text (of {', '.join(columns)})?", ",".join(fields))
+        answer = ask(f"Which columns contain the text (available: {', '.join(columns)})?", ",".join(fields))
         if answer != ",".join(fields):
             store = _open(source, table, answer, args.id)
             fields = list(store.columns.fields or ())
@@ -210,10 +210,10 @@ def find_source(where: str) -> Source:
     if re.match(r"postgres(?:ql)?://|(?:host|dbname|service)=", where):
         return Source("postgres-table", "a PostgreSQL table", {"dsn": where})
     if re.match(r"https?://", where):
-        return Source("elasticsearch-query", "an index of Elasticsearch or OpenSearch", {"url": where}, "index")
+        return Source("elasticsearch-query", "an Elasticsearch or OpenSearch index", {"url": where}, "index")
     if "://" in where:
         raise InputError(
-            f"{where.partition('://')[0]}:// has no store of its own; write a pipeline file with kind: "
+            f"There is no built-in store for {where.partition('://')[0]}://; write a pipeline file with kind: "
             "sql-statement (resift config reference)."
         )
     path = Path(where).expanduser()
@@ -231,11 +231,11 @@ def find_source(where: str) -> Source:
         )
     if not head.startswith(b"SQLite format 3"):
         raise InputError(
-            f"{where} is not a database of SQLite or DuckDB. To search documents, pass their folder, or run: "
+            f"{where} is not a SQLite or DuckDB database. To search documents, pass their folder, or run: "
             f"resift index {shell_path(path)}"
         )
     if int.from_bytes(head[68:72], "big") == APPLICATION_ID:
-        return Source("sqlite", "an index of Resift", {"path": str(path)})
+        return Source("sqlite", "a Resift index", {"path": str(path)})
     try:
         tables = [name for name, _ in list_sqlite_tables(path)]
     except sqlite3.Error as exc:
@@ -257,12 +257,12 @@ def _find_in_folder(path: Path) -> Source:
 
 
 def _choose_table(source: Source, ask: Callable[[str], str]) -> str:
-    shown = ", ".join(source.tables[:20])
+    names = ", ".join(source.tables[:20])
     if len(source.tables) == 1:
         return source.tables[0]
-    if answer := ask(f"Which {source.table_key}{f' (of {shown})' if shown else ''}?"):
+    if answer := ask(f"Which {source.table_key}{f' (available: {names})' if names else ''}?"):
         return answer
-    raise InputError(f"Name the {source.table_key} with --table." + (f" There are: {shown}." if shown else ""))
+    raise InputError(f"Name the {source.table_key} with --table." + (f" Available: {names}." if names else ""))
 
 
 def _open(source: Source, table: str, text: str | None, id: str | None) -> Any:
@@ -282,20 +282,20 @@ def pipeline_text(source: Source, table: str, keys: JsonMapping) -> str:
         if key in ("dsn", "url") and _PASSWORD.search(str(value)):
             variable = "PGPASSWORD" if key == "dsn" else "ELASTICSEARCH_PASSWORD"
             value = _PASSWORD.sub(rf"\1:${{{variable}}}@", str(value))  # noqa: PLW2901
-        note = "  # the text; {title: 3, body: 1} gives weights" if key == "fields" else ""
+        note = "  # the text columns; write {title: 3, body: 1} to set weights" if key == "fields" else ""
         lines.append(f"    {key}: {json.dumps(value, ensure_ascii=False)}{note}")
     template = Path(__file__).with_name("table_pipeline.txt").read_text(encoding="utf-8")
-    if source.kind == "sqlite-table":  # has no vectors
+    if source.kind == "sqlite-table":  # SQLite tables have no vectors
         template = re.sub(r" *# embedder.*\n", "", template)
     return template.format(what=source.what, name=json.dumps(name), kind=source.kind, keys="\n".join(lines))
 
 
 def _relative(where: str, output: Path) -> str:
-    """Return a path relative to the file, which is how pipeline files read it."""
+    """Return a path relative to the folder of the pipeline file, as the file requires."""
     path = Path(where).expanduser()
     return str(path) if path.is_absolute() else os.path.relpath(path, output.parent)
 
 
 def _refuse_existing(output: Path, advice: str) -> None:
     if output.exists():
-        raise InputError(f"{output} exists and was not changed. {advice}")
+        raise InputError(f"{output} already exists and was not changed. {advice}")

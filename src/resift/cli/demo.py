@@ -24,12 +24,12 @@ from resift.text.snippets import clip
 DEMO = [
     Option("--question TEXT", "question to show", default=demo.EXAMPLE_QUESTION),
     Option("--page FILE", "also write the rank flow as a .html or .svg file"),
-    JSON._replace(help="write the numbers and the ranking as JSON"),
+    JSON._replace(help="write the measurements and the ranking as JSON"),
 ]
 
 
 def run_demo(args: argparse.Namespace) -> int:
-    """Run the demo; exit code 0 even if models are missing, which the output mentions."""
+    """Run the demo; exit code 0 even if models are missing, which is reported on stderr."""
     with Progress("") as progress:
 
         def show_progress(label: str, done: int, total: int) -> None:
@@ -80,7 +80,7 @@ def run_demo(args: argparse.Namespace) -> int:
     )
     print_text(style(wrap(note), "dim"))
     if args.page:
-        print_text(f"The rank flow as a page: {args.page}")
+        print_text(f"Wrote the rank flow to {args.page}")
     print_text()
     print_text("Next: resift index YOUR-FILES --store my.db")
     print_text("      resift search your question --store my.db")

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 State = Literal["ok", "absent", "broken"]
 
 DOCTOR = [
-    Option("extras [EXTRA...]", "required extras, for example local"),
-    Option("--models", "check the scores of all models, too"),
+    Option("extras [EXTRA...]", "extras that must be installed, for example local"),
+    Option("--models", "also check the scores of all models"),
     Option("--store FILE", "check this index instead"),
     JSON._replace(help="write the findings as JSON"),
 ]
@@ -92,18 +92,18 @@ def _check_all(required: list[str], *, probe: bool = False) -> list[Finding]:
     for name in required:
         if name not in extras:
             raise InputError(f"Unknown extra {name!r}. {did_you_mean(name, extras)}")
-    checked_extras = [check_extra(name, requirements) for name, requirements in extras.items()]
+    extra_findings = [check_extra(name, requirements) for name, requirements in extras.items()]
     models = [*check_models(), *(_check_model(name, "lock file") for name in locked_ids())]
     if probe:
         models = [probe_finding(finding) for finding in models]
-    findings = [*checked_extras, *models, check_keyword_search(), check_engine()]
-    if any(finding.name == "local" and finding.state == "ok" for finding in checked_extras):
+    findings = [*extra_findings, *models, check_keyword_search(), check_engine()]
+    if any(finding.name == "local" and finding.state == "ok" for finding in extra_findings):
         findings.append(check_reranking())
     return findings
 
 
 def read_extras() -> dict[str, list[Requirement]]:
-    """Return the requirements of each extra for users, as the installed package declares them."""
+    """Return the requirements of each user-facing extra, as declared by the installed package."""
     from packaging.requirements import Requirement
 
     requirements = [Requirement(line) for line in metadata.requires("resift") or ()]
@@ -117,7 +117,7 @@ def read_extras() -> dict[str, list[Requirement]]:
 
 
 def check_extra(extra: str, requirements: list[Requirement]) -> Finding:
-    """Check whether the packages of an extra are installed in suitable versions."""
+    """Check whether the packages of an extra are installed in compatible versions."""
     installed: list[str] = []
     missing: list[str] = []
     wrong: list[str] = []
@@ -127,8 +127,8 @@ def check_extra(extra: str, requirements: list[Requirement]) -> Finding:
         except metadata.PackageNotFoundError:
             missing.append(requirement.name)
             continue
-        suitable = requirement.specifier.contains(version, prereleases=True)
-        (installed if suitable else wrong).append(f"{requirement.name} {version}")
+        compatible = requirement.specifier.contains(version, prereleases=True)
+        (installed if compatible else wrong).append(f"{requirement.name} {version}")
     fix = install_command(extra)
     if wrong:
         return Finding("extra", extra, "broken", f"wrong version: {', '.join(wrong)}", fix)
@@ -157,7 +157,7 @@ def _check_model(name: str, pinned: str) -> Finding:
 
 
 def probe_finding(finding: Finding) -> Finding:
-    """Check the scores of a model whose files are in order; late-interaction models have no probe."""
+    """Check the scores of a model whose files are intact; late-interaction models have no probe."""
     if finding.state != "ok" or finding.message.startswith("late-interaction"):
         return finding
     try:
@@ -166,22 +166,22 @@ def probe_finding(finding: Finding) -> Finding:
         return replace(finding, state="broken", message=str(exc))
     if report.problems:
         return replace(finding, state="broken", message="; ".join(report.problems))
-    right = f"{report.ordered} of {report.comparisons} comparisons are right"
-    return replace(finding, message=f"{finding.message}; {right}")
+    result = f"{report.ordered} of {report.comparisons} comparisons are correct"
+    return replace(finding, message=f"{finding.message}; {result}")
 
 
 def check_keyword_search() -> Finding:
-    """Check whether SQLite has full-text search."""
+    """Check whether SQLite supports full-text search."""
     try:
         sqlite3.connect(":memory:").execute("create virtual table t using fts5(x)").connection.close()
     except sqlite3.Error:
-        message, fix = "the SQLite of this Python has no FTS5", "install another Python"
+        message, fix = "the SQLite library of this Python does not support FTS5", "install another Python"
         return Finding("self-test", "keyword search", "broken", message, fix)
     return Finding("self-test", "keyword search", "ok", f"SQLite {sqlite3.sqlite_version} with FTS5")
 
 
 def check_engine() -> Finding:
-    """Check which engine computes the models, and why."""
+    """Check which engine runs the models, and why."""
     try:
         kernel = native_kernel()
     except ConfigError as exc:
@@ -193,7 +193,7 @@ def check_engine() -> Finding:
 
 
 def check_reranking() -> Finding:
-    """Rerank two sentences and check which one wins."""
+    """Rerank two sentences and check which one ranks first."""
     started = time.perf_counter()
     texts = ["Lyon is famous for its cheese.", "Paris is where the French government sits."]
     ranking = rerank("what is the capital of France?", texts)
@@ -202,8 +202,8 @@ def check_reranking() -> Finding:
         reason = ranking.reason or "degraded"
         return Finding("self-test", "reranking", "broken", reason, install_command("local"))
     if ranking.ids[0] != "1":
-        return Finding("self-test", "reranking", "broken", f"the wrong sentence won ({elapsed})")
-    return Finding("self-test", "reranking", "ok", f"the right sentence won, {elapsed}")
+        return Finding("self-test", "reranking", "broken", f"the wrong sentence ranks first ({elapsed})")
+    return Finding("self-test", "reranking", "ok", f"the right sentence ranks first, {elapsed}")
 
 
 async def check_store(path: Path) -> list[Finding]:
@@ -219,10 +219,10 @@ async def check_store(path: Path) -> list[Finding]:
             message = f"version 1, {vectors}; to write to it: resift index --upgrade --store {shell_path(path)}"
         findings = [Finding("store", path.name, state, message)]
         problems = await store.verify()
-        fix = f"Restore a copy, or move {path} away and index again"
+        fix = f"Restore a backup, or move {path} away and index again"
         findings += [Finding("store", "damage", "broken", problem, fix) for problem in problems]
         if not problems:
-            message = "all documents, vectors, codes and words are intact"
+            message = "all documents, vectors, bit codes and terms are intact"
             findings.append(Finding("store", "integrity", "ok", message))
             if facts.dimension and facts.version > 1:
                 recall = await store.recall()
@@ -234,7 +234,7 @@ async def check_store(path: Path) -> list[Finding]:
 
 
 def _print_findings(findings: list[Finding], broken: list[Finding]) -> None:
-    """Print names and messages in two columns, or below each other on a narrow terminal."""
+    """Print names and messages in two columns, or one below the other on a narrow terminal."""
     system = f"{platform.system()} {platform.machine()}"
     print_text(style(wrap(f"Resift {__version__}, Python {platform.python_version()}, {system}"), "bold"))
     for group, members in itertools.groupby(findings, key=lambda finding: finding.group):
@@ -245,7 +245,7 @@ def _print_findings(findings: list[Finding], broken: list[Finding]) -> None:
         two_columns = width() - 4 - size >= 24
         for finding in in_group:
             mark, color = _MARKS["broken" if finding in broken else finding.state]
-            # Wrapped, never clipped: the reason is often at the end.
+            # Messages are wrapped, never clipped: the reason is often at the end.
             lines = wrap(finding.message, indent=" " * (4 + size if two_columns else 2)).splitlines() or [""]
             if two_columns:
                 print_text(f"{style(mark, color)} {finding.name:<{size}}  {lines.pop(0).strip()}")

@@ -28,21 +28,21 @@ from resift.text.snippets import clip_words
 from resift.types import JsonObject
 
 _DATA_OPTIONS = (
-    Option("--split SPLIT", "which qrels/<split>.tsv", default="test"),
-    Option("--qrels FILE", "measure TREC run files"),
-    Option("--measures LIST", "measures, separated by commas (default: nDCG@10,AP,RR,R@100,P@10)"),
-    Option("--complete", "count judged queries that a run file lacks as 0 (trec_eval -c) instead of skipping them"),
+    Option("--split SPLIT", "split to use: qrels/<split>.tsv", default="test"),
+    Option("--qrels FILE", "measure TREC run files against these judgments"),
+    Option("--measures LIST", "comma-separated measures (default: nDCG@10,AP,RR,R@100,P@10)"),
+    Option("--complete", "count judged queries missing from a run file as 0 (trec_eval -c) instead of skipping them"),
     Option("--cache DIR", "folder for indexes and results"),
-    Option("--fresh", "ignore results of earlier runs"),
-    Option("--report FILE", "write a report as HTML"),
+    Option("--fresh", "ignore results from earlier runs"),
+    Option("--report FILE", "write an HTML report"),
     JSON,
 )
 
 EVAL = [
     Option("data [DATA...]", "a BEIR folder; with --qrels: TREC run files"),
-    Option("--pipeline NAME|FILE...", "what to evaluate; may be repeated"),
+    Option("--pipeline NAME|FILE...", "pipeline to evaluate; may be repeated"),
     *_DATA_OPTIONS,
-    Option("--per-query", "show the values of every query"),
+    Option("--per-query", "show the values for every query"),
 ]
 
 COMPARE = [
@@ -55,7 +55,7 @@ BENCH = [
     Option("names [NAME...]", "benchmarks to run (default: all)"),
     Option("--quick", "a short test run of each; nothing is written"),
     Option("--summary", "only write benchmarks/RESULTS.md"),
-    Option("--checkout DIR", "the source checkout"),
+    Option("--checkout DIR", "folder of the source checkout"),
 ]
 
 
@@ -135,7 +135,9 @@ def run_compare(args: argparse.Namespace) -> int:
     if args.qrels is None:
         args.data, pipelines = args.data[:1], args.data[1:]
     if len(pipelines or args.data) < 2:
-        raise InputError("Name two or more to compare: resift compare DATA rrf default")
+        raise InputError(
+            "Name two or more pipelines or run files to compare, for example: resift compare DATA rrf default"
+        )
     measured = _measure(args, pipelines)
     base, *others = measured.outcomes
     measures = list(base.quality.per_query)
@@ -195,10 +197,10 @@ def _measure(args: argparse.Namespace, pipelines: list[str]) -> Measurements:
     """Measure pipelines on a folder, or run files against judgments."""
     if args.qrels is not None:
         if pipelines:
-            raise InputError("--qrels measures run files; pipelines need a BEIR folder. Leave one of them out.")
+            raise InputError("--qrels measures run files; pipelines need a BEIR folder. Pass only one of them.")
         return _measure_run_files(args)
     if len(args.data) != 1:
-        raise InputError("Name one BEIR folder, or with --qrels FILE one or more run files.")
+        raise InputError("Name one BEIR folder, or one or more run files with --qrels FILE.")
     if not pipelines:
         raise InputError("Name a pipeline: --pipeline rrf, or --pipeline mine.yaml.")
     measures = _measure_names(args)
@@ -244,7 +246,7 @@ def _measure_run_files(args: argparse.Namespace) -> Measurements:
     for file, name in zip(args.data, names, strict=True):
         run = read_run(Path(file))
         if not set(run) & set(qrels):
-            message = f"none of its {len(run)} queries is judged in {args.qrels}; do the query ids match?"
+            message = f"none of the {len(run)} queries in this file is judged in {args.qrels}; do the query ids match?"
             raise DataFormatError(message, file=str(file))
         quality = judge.quality(run)
         outcomes.append(Outcome(name, quality, run, {}))

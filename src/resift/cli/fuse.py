@@ -30,9 +30,9 @@ def _suggest(method: str, name: str) -> Suggestions:
 
 FUSE = [
     Option("files FILE...", "a ranked list: JSONL, or a TREC run file"),
-    Option("-k K", "keep the best K (default: 10 on a terminal, else all)", positive_int),
+    Option("-k K", "keep the best K (default: 10 on a terminal, otherwise all)", positive_int),
     Option("--method NAME", "fusion method", None, "rrf", Suggestions(available_fusions)),
-    Option("--k-param K", "the constant of rrf (default: 60)", float),
+    Option("--k-param K", "the constant k of rrf (default: 60)", float),
     Option("--weights WEIGHTS", "one weight per file, for example 0.7,0.3"),
     Option(
         "--normalize NAME", "for score fusion: min-max, z-score, rank or none", choices=_suggest("linear", "normalize")
@@ -40,7 +40,7 @@ FUSE = [
     Option("--dialect ENGINE", "fuse like this engine, for example langchain", choices=_suggest("rrf", "dialect")),
     Option("--compare", "compare the orders of different engines"),
     Option("--trec", "write a TREC run file"),
-    JSON._replace(help="write one line per query as JSON"),
+    JSON._replace(help="write one line of JSON per query"),
 ]
 
 
@@ -61,13 +61,13 @@ def run_fuse(args: argparse.Namespace) -> int:
 
 
 def list_names(stems: list[str]) -> list[str]:
-    """Return unique names of files: a stem that occurs twice gets its position added."""
+    """Return a unique name for each file; its position is appended to a stem that is not unique."""
     return [stem if stems.count(stem) == 1 else f"{stem}#{i}" for i, stem in enumerate(stems, start=1)]
 
 
 def read_ranked_file(path: Path) -> dict[str, list[JsonValue]]:
-    """Return the candidates of each query, best first; a JSONL file has one query without a name."""
-    from resift.cli.rerank import read_response  # loads the models' modules
+    """Return the candidates of each query, best first; a JSONL file has a single, unnamed query."""
+    from resift.cli.rerank import read_response  # imported here because it loads the model modules
 
     lines = numbered_lines(path, expected="JSONL or a TREC run")
     results = read_response(path.read_text("utf-8-sig"), str(path)) if lines[0][1].lstrip()[0] == "{" else None
@@ -102,7 +102,7 @@ def _fusion_options(args: argparse.Namespace) -> JsonObject:
         try:
             options["weights"] = [float(weight) for weight in args.weights.split(",")]
         except ValueError:
-            raise InputError(f"--weights is {args.weights!r}; write numbers with commas: 0.7,0.3") from None
+            raise InputError(f"--weights is {args.weights!r}; pass comma-separated numbers: 0.7,0.3") from None
     for name in ("k_param", "normalize", "dialect"):
         if getattr(args, name) is not None:
             options[name] = getattr(args, name)
@@ -137,12 +137,12 @@ def _print_ranking(query: str, ranking: Ranking, args: argparse.Namespace) -> No
 
 
 def _print_trec(query: str, ranking: Ranking, method: str) -> None:
-    """Print the lines of a run file, in which white space separates fields and lines."""
+    """Print the lines of a TREC run file; ids must not contain whitespace, which separates its fields."""
     for name in (query, *ranking.ids):
         if not name or name != "".join(name.split()) or not name.isprintable():
             raise InputError(
-                f"The id {name!r} has white space or control characters, which a TREC run cannot contain. "
-                "Write --json instead."
+                f"The id {name!r} is empty or contains whitespace or control characters, which a TREC run does "
+                "not allow. Use --json instead."
             )
     for rank, hit in enumerate(ranking, start=1):
         print_text(f"{query} Q0 {hit.id} {rank} {hit.score!r} resift-{method}")
@@ -158,7 +158,7 @@ def _print_comparison(
 ) -> None:
     for name in options.keys() - {"weights"}:
         flag = f"--{name.replace('_', '-')}"
-        raise InputError(f"--compare uses the options of each engine: leave {flag} out.")
+        raise InputError(f"--compare uses the options of each engine; omit {flag}.")
     hits = [read_hits(candidates, source=name, strings_are="id", unique=False) for name, candidates in lists.items()]
     comparison = compare(hits, k=k, weights=options.get("weights"))
     disagreements = comparison.disagreements()

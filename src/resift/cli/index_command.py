@@ -33,19 +33,19 @@ from resift.stores.sqlite import SQLiteStore
 INDEX = [
     Option("paths [PATH...]", "files and folders to index"),
     STORE_FILE,
-    Option("--embedder MODEL", "embedding model of a new index"),
-    Option("--language NAME", "stemming of a new index: auto (default), german, none"),
+    Option("--embedder MODEL", "embedding model for a new index"),
+    Option("--language NAME", "stemming language for a new index: auto (default), german, none"),
     Option("--text-only", "keyword index only: no model, no vectors"),
-    Option("--include GLOB...", "only these files of folders"),
-    Option("--exclude GLOB...", "not these files"),
+    Option("--include GLOB...", "index only these files in folders"),
+    Option("--exclude GLOB...", "skip these files"),
     Option("--no-gitignore", "also read files ignored by .gitignore"),
     Option("--chunk-size WORDS", "words per chunk", int, 200),
     Option("--overlap WORDS", "words shared by adjacent chunks", int, 40),
-    Option("--row-ids", "ids of rows: their own, or with the path of the file", None, "own", ("own", "path")),
+    Option("--row-ids", "row ids: their own, or prefixed with the path of the file", None, "own", ("own", "path")),
     TEXT_KEYS,
     Option("--prune", "remove files that no longer exist"),
     Option("--yes", "let --prune remove more than half of the files"),
-    Option("--upgrade", "first upgrade an index of an older Resift"),
+    Option("--upgrade", "first upgrade an index written by an older version"),
     Option("--watch", "keep indexing changes until Ctrl-C"),
     Option("-v --verbose", "list all skipped files"),
     JSON._replace(help="write the report as JSON"),
@@ -67,15 +67,15 @@ def run_index(args: argparse.Namespace) -> int:
             upgraded = run_sync(old.upgrade())
         finally:
             old.release()
-        done = "was upgraded with all documents" if upgraded else "is up to date"
-        print_text(f"{args.store} {done}.")
+        status = "was upgraded with all documents" if upgraded else "is up to date"
+        print_text(f"{args.store} {status}.")
         if not args.paths:
             return 0
     if not args.paths:
         raise InputError("Name the files and folders to index, for example: resift index docs/")
     if args.yes and not args.prune:
-        raise InputError("--yes goes with --prune: it allows the removal of more than half of the files.")
-    # Checked first: a typo in a path or a model must not leave an empty index behind.
+        raise InputError("--yes requires --prune: it allows the removal of more than half of the files.")
+    # Check these first, so that a typo in a path or a model does not leave an empty index behind.
     check_paths(args.paths)
     if args.embedder is not None:
         check_kind(args.embedder, "bi-encoder")
@@ -208,7 +208,7 @@ def _show_path(path: Path) -> str:
 
 
 def run_store(args: argparse.Namespace) -> int:
-    """Optimize every store of the file that has an index to build."""
+    """Build the search indexes of all stores in the file."""
     if args.file.suffix.lower() in (".yaml", ".yml"):
         stores = [*{id(ref.owner): ref.owner for ref in Pipeline.from_yaml(args.file).stores}.values()]
     else:
