@@ -172,7 +172,7 @@ def test_counts_that_are_out_of_range_are_refused(tmp_path, name, value, minimum
 def test_options_that_are_out_of_range_are_refused(tmp_path, option, capsys):
     with pytest.raises(SystemExit):
         main(["batch", "embed", str(tmp_path), "-o", str(tmp_path / "out"), option])
-    assert f"{option.partition('=')[2]} given; write " in capsys.readouterr().err
+    assert f"{option.partition('=')[2]} is not valid; use " in capsys.readouterr().err
 
 
 def test_wrong_types_are_named_in_english(tmp_path):

@@ -81,7 +81,7 @@ def test_broken_inputs_are_reported_with_file_and_line(folder, tmp_path, capsys)
     (tmp_path / "other.run").write_text("7 Q0 a 1 2.0 t\n")
     cases = {
         "bad.run:2: document 'a' of query '1' is already in line 1": ["--qrels", "q.txt", "bad.run"],
-        "other.run: none of its 1 queries is judged": ["--qrels", "q.txt", "other.run"],
+        "other.run: none of the 1 queries in this file is judged": ["--qrels", "q.txt", "other.run"],
         "Unknown pipeline 'rff'. Did you mean 'rrf'?": [str(folder), "--pipeline", "rff"],
         "Name a pipeline": [str(folder)],
         "no such split": [str(folder), "--pipeline", "bm25", "--split", "dev"],

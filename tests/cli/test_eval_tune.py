@@ -152,7 +152,7 @@ def test_ratings_of_users_tune_an_index(tmp_path, capsys):
     assert main(words) == 0
     message = capsys.readouterr().out
     assert "3 queries, 3 good hits, 0 bad ones" in message
-    assert "The default stays: 3 queries are too few" in message
+    assert "The default is kept: 3 queries are too few" in message
     assert "default pipeline" in message
     assert "Found by" not in best.read_text()
     assert main(["config", "check", str(best)]) == 0

@@ -90,7 +90,7 @@ def test_wrapped_rankings_and_jsonl_are_read(ranking, capsys):
         ('{"hits": [3]}', [], "not a ranking"),
         ('{"hits": [{"id": "a"}], "trace": [["x"]]}', [], "not a ranking"),
         ('{"hits": [{"id": "a", "score": "many"}]}', [], "not a ranking"),
-        ('{"hits": []}', ["--line", "2", "--json"], "--line 2, but the file has only 1"),
+        ('{"hits": []}', ["--line", "2", "--json"], "--line is 2, but the last line with a ranking is 1"),
         ('{"hits": []}', ["-o", "page.pdf"], "ends in .html, .svg or .txt"),
     ],
 )

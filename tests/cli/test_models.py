@@ -93,7 +93,7 @@ def test_options_of_add(place, capsys):
 def test_list_show_verify_and_remove(place, capsys):
     folder = network_folder(place / "model")
     (place / "resift-models.lock").write_text('{"version": 1, "models": []}')
-    assert run(capsys, "verify")[1].endswith("pins no model.\n")
+    assert run(capsys, "verify")[1].endswith("does not pin any models.\n")
     add_random(capsys, folder, "--name", "mine/reranker")
     assert "mine/reranker" in (place / "resift-models.lock").read_text()
     _, out, _ = run(capsys, "list", "--json")

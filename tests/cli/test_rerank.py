@@ -144,7 +144,7 @@ class TestWithTheModel:
         code, out, err = rerank(capsys, write("a.jsonl", content))
         assert (code, [hit["id"] for hit in out["hits"]]) == (0, ["b", "a"])
         assert "line 2: NaN is not a JSON value" in err
-        assert "1 of 2 documents have no text and come last" in err
+        assert "1 of 2 documents have no text and are ranked last" in err
 
     def test_stdin(self, capsys, monkeypatch):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{CELLS}\n{PARIS}\n".encode())))

@@ -168,7 +168,7 @@ def test_the_commands_write_probabilities(tmp_path, monkeypatch, capsys):
     assert main([*words[:-1], "--min-score", "0.9999"]) == 0
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith("resift: no hit has a score of 0.9999 or more; the best has 0.")
+    assert err.startswith("resift: no hit has a score of 0.9999 or more; the best score is 0.")
 
 
 @given(st.data())

@@ -108,7 +108,7 @@ def _numeric(read: Callable[[str], N], is_allowed: Callable[[N], bool], what: st
         with contextlib.suppress(ValueError, OverflowError):
             if is_allowed(value := read(text)):
                 return value
-        raise argparse.ArgumentTypeError(f"{text} given; write {what}")
+        raise argparse.ArgumentTypeError(f"{text} is not valid; use {what}")
 
     return parse
 

@@ -1,4 +1,4 @@
-"""The command line: parse the arguments, run one command, print errors as one line."""
+"""The command line: parse the arguments, run one command and print errors on one line."""
 
 from __future__ import annotations
 
@@ -32,24 +32,27 @@ _MODULES = {
     "explain": "search", "graph": "ask", "index": "index_command", "init": "config", "mcp": "serve",
     "record": "tune", "report": "batch", "store": "index_command",
 }  # fmt: skip
-"""Modules of commands that share one; all others have their own. Each has the options `X` and `run_x`."""
+"""Modules of commands that share a module. Every other command `x` has a module of the same name.
 
-_REMOVED = {"sbom": "Every release has its SBOM as a file: resift-VERSION.cdx.json"}
+The module defines the options of the command, `X`, and the function `run_x`.
+"""
 
-_SYNONYMS_OF_K = ("--limit", "--top", "--top-k", "--count", "-n")
+_REMOVED = {"sbom": "Every release includes its SBOM as a file: resift-VERSION.cdx.json"}
+
+_K_SYNONYMS = ("--limit", "--top", "--top-k", "--count", "-n")
 _PYTHON_FLAG = re.compile(r"\b([a-z]+(?:_[a-z]+)*)=True\b(?:, --[a-z-]+)?")
 
 EXIT_OK, EXIT_USAGE, EXIT_INTERRUPTED = 0, 2, 130
 
 GRACE_S = 0.8
-"""Time to clean up after Ctrl-C before the process is ended."""
+"""Time to clean up after Ctrl-C before the process is terminated."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 success, 1 failure, 2 wrong usage, 130 interrupted."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # for terminals whose encoding lacks a character
+            stream.reconfigure(errors="replace")  # not every terminal can encode every character
     words = list(sys.argv[1:] if argv is None else argv)
     parser: argparse.ArgumentParser | None = None
     try:
@@ -64,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         _print_error("interrupted")
         if argv is None:
-            # Threads may be loading a model or writing an index, which survives a kill at any point.
+            # Do not wait for threads that load a model or write an index: an index survives a kill at any point.
             for stream in (sys.stdout, sys.stderr):
                 with contextlib.suppress(OSError, ValueError):
                     stream.flush()
@@ -75,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_OK
     except OSError as exc:
-        reasons = {FileNotFoundError: "no such file or folder", IsADirectoryError: "this is a folder; name a file"}
+        reasons = {FileNotFoundError: "no such file or folder", IsADirectoryError: "this is a folder; pass a file"}
         reason = reasons.get(type(exc)) or exc.strerror or exc
         return _print_error(f"{exc.filename or 'I/O'}: {reason}")
     return code
@@ -88,9 +91,9 @@ def _print_error(message: str) -> int:
 
 
 def build_parser(only: str | None = None, *, for_completion: bool = False) -> argparse.ArgumentParser:
-    """Return the parser; with `only`, just the options of that command are loaded.
+    """Return the parser; with `only`, load the options of that command alone.
 
-    The help lists the commands in groups, so the list of argparse is hidden, except from shtab.
+    The help lists the commands in groups, so argparse's own list is hidden. shtab needs it for completion.
     """
     overview = []
     for group, names in groupby(COMMANDS, key=lambda name: COMMANDS[name]["group"]):
@@ -128,7 +131,7 @@ def build_parser(only: str | None = None, *, for_completion: bool = False) -> ar
 
 
 class _Parser(argparse.ArgumentParser):
-    """Reports wrong usage in one line, like every other error."""
+    """An argument parser that reports wrong usage on one line, like every other error."""
 
     def error(self, message: str) -> NoReturn:
         end = "" if message.endswith((".", "?")) else "."
@@ -137,7 +140,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Wraps paragraphs to the terminal; indented examples and lists keep their lines."""
+    """A help formatter that wraps paragraphs to the terminal; indented examples and lists keep their lines."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         lines: list[str] = []
@@ -150,7 +153,7 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 
 def _wrap_indented(line: str, width: int) -> list[str]:
-    """Wrap an indented line: the second column below itself, a command with backslashes."""
+    """Wrap an indented line: keep its second column aligned, or continue a command with backslashes."""
     if len(line) <= width:
         return [line]
     # Two or more spaces separate a name from its description.
@@ -178,10 +181,10 @@ def _parse(words: list[str]) -> argparse.Namespace:
     if unknown:
         parser = getattr(args, "command_parser", parser)
         name, options = unknown[0].partition("=")[0], _option_names(parser)
-        close = [] if name in options else difflib.get_close_matches(name, options, n=1, cutoff=0.7)
-        if name in _SYNONYMS_OF_K and "-k" in options:
-            close = ["-k"]
-        parser.error(f"Unknown argument {name}" + (f". Did you mean {close[0]}?" if close else ""))
+        matches = [] if name in options else difflib.get_close_matches(name, options, n=1, cutoff=0.7)
+        if name in _K_SYNONYMS and "-k" in options:
+            matches = ["-k"]
+        parser.error(f"Unknown argument {name}" + (f". Did you mean {matches[0]}?" if matches else ""))
     return args
 
 
@@ -190,9 +193,9 @@ def _option_names(parser: argparse.ArgumentParser) -> list[str]:
 
 
 def to_shell_terms(message: str, options: Collection[str]) -> str:
-    """Return an error of the library with flags instead of Python arguments: --text-only.
+    """Return a library error message with flags such as --text-only instead of Python arguments.
 
-    Advice that the command has no option for is marked as Python.
+    Arguments without a matching option of the command are marked as Python.
     """
 
     def to_flag(match: re.Match[str]) -> str:
@@ -204,12 +207,12 @@ def to_shell_terms(message: str, options: Collection[str]) -> str:
 
 @contextlib.contextmanager
 def end_on_interrupt() -> Iterator[None]:
-    """Let Ctrl-C end the process within a second, even if KeyboardInterrupt is lost or its cleanup blocks.
+    """Terminate the process within a second of Ctrl-C, even if KeyboardInterrupt is lost or cleanup blocks.
 
     Python raises KeyboardInterrupt wherever the main thread happens to be: in a callback that must not raise,
-    in a library that catches everything, or while it waits for a lock. The signal also writes a byte to a
-    pipe, and a thread that reads it works in all these cases. Commands with their own handler, such as a
-    server that drains, are not affected.
+    in a library that catches all exceptions, or while it waits for a lock. Therefore the signal also writes a
+    byte to a pipe. A thread that reads the pipe works in all these cases. Commands with their own handler, such
+    as a server that drains requests, are not affected.
     """
     has_default_handler = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     in_main_thread = threading.current_thread() is threading.main_thread()
@@ -218,22 +221,22 @@ def end_on_interrupt() -> Iterator[None]:
         yield
         return
     reader, writer = os.pipe()
-    os.set_blocking(writer, False)  # a signal must never wait
+    os.set_blocking(writer, False)  # a signal handler must never block
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     threading.Thread(target=_watch, args=(reader,), name="resift-interrupts", daemon=True).start()
     try:
         yield
     finally:
-        # Ctrl-C during the shutdown of the interpreter would end the process by the signal.
+        # During interpreter shutdown, Ctrl-C would kill the process with the signal.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _watch(reader: int) -> None:
-    while received := os.read(reader, 1):
-        if received[0] == signal.SIGINT and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    while data := os.read(reader, 1):
+        if data[0] == signal.SIGINT and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             time.sleep(GRACE_S)
             if os.isatty(2):
-                os.write(2, b"\r\x1b[K\x1b[?25h")  # a progress bar hides the cursor
+                os.write(2, b"\r\x1b[K\x1b[?25h")  # show the cursor that a progress bar may have hidden
             os.write(2, b"resift: interrupted\n")
             os._exit(EXIT_INTERRUPTED)
 
@@ -242,7 +245,7 @@ COMPLETION = [Option("shell", "the shell", choices=("bash", "zsh", "fish"))]
 
 
 def run_completion(args: argparse.Namespace) -> int:
-    """Write the script."""
+    """Print the completion script."""
     import shtab
 
     sys.stdout.write(shtab.complete(build_parser(for_completion=True), args.shell) + "\n")

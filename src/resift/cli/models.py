@@ -1,4 +1,4 @@
-"""`resift models`: add models of the hub or of a folder to the lock file, list, check and time them."""
+"""`resift models`: pin models from the hub or a folder in the lock file; list, verify and time them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ from resift.types import JsonObject
 
 _PRECISIONS = ("auto", "int8", "fp32")
 _LOCK_AND_JSON = (
-    Option("--lock FILE", "lock file (default: resift-models.lock here, or else in the configuration folder)"),
+    Option(
+        "--lock FILE",
+        "lock file (default: resift-models.lock in the current folder, or else in the configuration folder)",
+    ),
     JSON,
 )
 
@@ -31,7 +34,7 @@ _LOCK_AND_JSON = (
 def _parse_languages(text: str) -> tuple[str, ...] | str:
     codes = tuple(code.strip().lower() for code in text.split(","))
     if not all(code.isalpha() and len(code) in (2, 3) for code in codes):
-        raise argparse.ArgumentTypeError(f"{text} given; write codes such as en,de, or any")
+        raise argparse.ArgumentTypeError(f"{text} is not valid; use codes such as en,de, or any")
     return "any" if codes == ("any",) else codes
 
 
@@ -40,17 +43,17 @@ MODELS = {
         "download, check and pin a model",
         (
             *_LOCK_AND_JSON,
-            Option("source MODEL", "ORG/NAME or ORG/NAME@REVISION of the hub, or a folder"),
+            Option("source MODEL", "ORG/NAME or ORG/NAME@REVISION on the hub, or a folder"),
             Option("--name NAME", "name of the model (default: ORG/NAME, or local/FOLDER)"),
             Option("--precision", "auto: int8 unless it changes the scores too much", None, "auto", _PRECISIONS),
-            Option("--no-probe", "do not check the scores (random weights)"),
-            Option("--languages CODES", "en,de or any (default: by the files)", _parse_languages),
+            Option("--no-probe", "do not check the scores (for random weights)"),
+            Option("--languages CODES", "en,de or any (default: taken from the model's files)", _parse_languages),
             Option("--max-length N", "maximum number of tokens", positive_int),
         ),
     ),
     "list": (
-        "list the models that may load",
-        (*_LOCK_AND_JSON, Option("--known", "list published models that `add` knows")),
+        "list the models that may be loaded",
+        (*_LOCK_AND_JSON, Option("--known", "list the published models known to `add`")),
     ),
     "show": (
         "show one model and its files",
@@ -67,15 +70,15 @@ MODELS = {
             *_LOCK_AND_JSON,
             Option("names NAME...", "the models"),
             Option("--pairs N", "pairs or texts per round", positive_int, 20),
-            Option("--tokens N", "tokens of each", positive_int, 100),
-            Option("--rounds N", "rounds; the fastest and the median count", positive_int, 5),
+            Option("--tokens N", "tokens per pair or text", positive_int, 100),
+            Option("--rounds N", "rounds; the fastest and the median are reported", positive_int, 5),
         ),
     ),
 }
 
 
 def run_models(args: argparse.Namespace) -> int:
-    """Run one action; exit code 1 if a model is missing, damaged or refused."""
+    """Run one action; exit code 1 if a model is missing, damaged or rejected."""
     actions = {"add": _add, "list": _list, "show": _show, "verify": _verify, "remove": _remove, "bench": _bench}
     with use_lock(args.lock):
         return actions[args.action](args)
@@ -133,11 +136,11 @@ def _describe(added: AddedModel) -> list[tuple[str, str]]:
     size = sum(file.size for file in model.files)
     rows.append(("files", f"{count(len(model.files), 'file')}, {size / 1e6:.1f} MB"))
     if report is None:
-        return [*rows, ("precision", model.precision), ("probe", "skipped: nobody checked the scores")]
+        return [*rows, ("precision", model.precision), ("probe", "skipped: the scores were not checked")]
     precision = model.precision
     if report.int8_error is not None:
         precision += f" (int8 changes scores by up to {report.int8_error:.1%} of their spread)"
-    probe = f"{report.ordered} of {report.comparisons} comparisons are right"
+    probe = f"{report.ordered} of {report.comparisons} comparisons are correct"
     if report.known_answers:
         probe += f", {count(report.known_answers, 'known answer')} match"
     weak = [code for code, passed in report.languages.items() if not passed]
@@ -147,7 +150,7 @@ def _describe(added: AddedModel) -> list[tuple[str, str]]:
 
 
 def _to_json(model: LockedModel) -> JsonObject:
-    """Return all fields; the lock file leaves out those with their default."""
+    """Return all fields of a model; the lock file omits fields that have their default value."""
     import msgspec
 
     return {**msgspec.structs.asdict(model), "files": msgspec.to_builtins(model.files)}
@@ -254,7 +257,7 @@ def _verify(args: argparse.Namespace) -> int:
             mark = style("✓", "green") if row["ok"] else style("✕", "red")
             print_text(f"{mark} {row['id']}  {row['message']}")
         if not rows:
-            print_text(wrap(f"{default_lock_path()} pins no model."))
+            print_text(wrap(f"{default_lock_path()} does not pin any models."))
     return 0 if all(row["ok"] for row in rows) else 1
 
 

@@ -1,7 +1,7 @@
 """`resift rerank`: rerank documents from a file or a pipe with a cross-encoder.
 
-The format of the input follows from its name and content. In a pipe the rows are written in the format they
-came in, so that the command works as a filter between two others.
+The input format is inferred from the file name and the content. In a pipe, rows are written in the format of
+the input, so that the command works as a filter between two other commands.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from resift.validation import type_name
 
 RERANK = [
     Option("query", "the query"),
-    Option("file [FILE]", "the documents (default, and -: standard input)", str),
+    Option("file [FILE]", "file with the documents (default, and -: standard input)", str),
     Option("-k K", "keep the best K (default: all)", positive_int),
-    Option("--model ID", "an allowed cross-encoder", choices=Suggestions(lambda: model_ids("cross-encoder"))),
+    Option("--model ID", "a cross-encoder on the allowlist", choices=Suggestions(lambda: model_ids("cross-encoder"))),
     *SCORES,
     Option("--format", "format of FILE", choices=("lines", "jsonl", "csv")),
     TEXT_KEYS,
-    Option("--fields NAMES", "like --text-key, with the name of each field in front: title,body"),
-    Option("--id-key KEY", "field with the id (default: id, _id, doc_id)"),
+    Option("--fields NAMES", "like --text-key, but with the field name before each text: title,body"),
+    Option("--id-key KEY", "id field (default: id, _id, doc_id)"),
     DEADLINE,
     JSON._replace(help="write the full ranking as JSON"),
 ]
@@ -59,8 +59,8 @@ def run_rerank(args: argparse.Namespace) -> int:
     path = Path(args.query)
     if args.file is None and len(path.suffix) > 1 and " " not in path.suffix and path.is_file():
         raise InputError(
-            f"{args.query} is a file, and there is no query. "
-            f'Write: resift rerank "your question" {shell_path(args.query)}'
+            f"{args.query} is a file, and the query is missing. "
+            f'Run: resift rerank "your question" {shell_path(args.query)}'
         )
     documents = read_documents(choose_input(args.file, expected="documents"), form=args.format)
     candidates = _candidates(documents, args)
@@ -94,7 +94,7 @@ def run_rerank(args: argparse.Namespace) -> int:
 
 
 def _candidates(documents: Documents, args: argparse.Namespace) -> list[JsonObject]:
-    """Return the rows with the requested ids; report rows without text."""
+    """Return the rows with the requested ids; add a warning about rows without text."""
     keys = check_fields(args.fields, args.text_key or None)
     candidates = []
     for position, row in enumerate(documents.rows, start=1):
@@ -107,7 +107,7 @@ def _candidates(documents: Documents, args: argparse.Namespace) -> list[JsonObje
         reason = no_text(documents.rows[:50], keys, "--fields or --text-key")
         raise DataFormatError(f"no document has text: {reason}", file=documents.name)
     if empty:
-        documents.warnings.append(f"{empty} of {len(documents.rows)} documents have no text and come last")
+        documents.warnings.append(f"{empty} of {len(documents.rows)} documents have no text and are ranked last")
     return candidates
 
 
@@ -144,7 +144,7 @@ def choose_input(file: str | None, *, expected: str) -> str:
     if file is not None:
         return file
     if sys.stdin is None or sys.stdin.isatty():
-        raise InputError(f"Name a file with {expected}, or pipe them in.")
+        raise InputError(f"Name a file with {expected}, or use a pipe.")
     return "-"
 
 
@@ -162,22 +162,24 @@ def read_input(file: str, *, max_bytes: int, hint: str = "") -> bytes:
 
 
 def refuse_index(data: bytes, name: str, expected: str) -> None:
-    """Raise DataFormatError for an index if something else is needed; it starts like any SQLite file."""
+    """Raise DataFormatError if the data is an index or another SQLite file."""
     if data.startswith(b"SQLite format 3\0"):
         raise DataFormatError(f"this is an index or another SQLite file; pass {expected}", file=name)
 
 
 def read_documents(file: str, *, form: str | None = None) -> Documents:
-    """Read the rows of a file, or of standard input for `-`; an empty one is refused."""
+    """Read the rows of a file, or of standard input for `-`; raise DataFormatError if there are none."""
     name = "stdin" if file == "-" else file
     data = read_input(file, max_bytes=MAX_BYTES, hint="; index it with resift index and search the index")
     if form is None and Path(file).suffix.lower() in _PASSAGE_SUFFIXES:
         return _read_passages(file)
     if file == "-" and suffix_by_content(data) == ".pdf":
-        raise DataFormatError("a PDF; name the file instead of piping it in", file=name)
+        raise DataFormatError("this is a PDF; name the file instead of piping it in", file=name)
     refuse_index(data, name, "documents to rerank; search it with: resift search")
     if data.startswith((b"PAR1", b"ARROW1")):
-        raise DataFormatError("a Parquet or Arrow file; write it as JSONL, or run: resift batch rerank", file=name)
+        raise DataFormatError(
+            "this is a Parquet or Arrow file; convert it to JSONL, or run: resift batch rerank", file=name
+        )
     decoded = decode(data, file=name)
     documents = Documents(name, form or _detect_format(file, decoded.text))
     if decoded.flag:
@@ -194,7 +196,7 @@ def read_documents(file: str, *, form: str | None = None) -> Documents:
 
 
 def _read_passages(file: str) -> Documents:
-    """Read a PDF, an office document, a web page or an e-mail as the passages that `resift index` makes."""
+    """Read a PDF, an office document, a web page or an e-mail, split into passages as by `resift index`."""
     from collections import Counter
 
     from resift.ingest.chunking import ChunkSize, split_section
@@ -214,15 +216,15 @@ def _read_passages(file: str) -> Documents:
 
     run_sync(read())
     if not documents.rows:
-        raise DataFormatError("it contains no text", file=file)
+        raise DataFormatError("the file contains no text", file=file)
     return documents
 
 
 def write_documents(out: TextIO, documents: Documents, results: Iterable[tuple[int, float | None]]) -> None:
-    """Write the rows at these positions of the file, with their scores, in the format of the file.
+    """Write ranked rows in the format of the input; `results` are (position in the input, score) pairs.
 
-    Lines stay unchanged. Other rows get `score` and `rank`; existing values under these names move to
-    `input_score` and `input_rank`, with another `input_` each time the rows pass through.
+    Lines stay unchanged. Other rows get `score` and `rank`. Existing values under these names move to
+    `input_score` and `input_rank`; each further pass adds another `input_`.
     """
     if documents.form == "lines":
         out.writelines(f"{documents.rows[position]['text']}\n" for position, _ in results)
@@ -252,7 +254,7 @@ def _detect_format(file: str, text: str) -> str:
         return "csv"
     if suffix in (".jsonl", ".ndjson", ".json") or text.lstrip()[:1] == "{":
         return "jsonl"
-    # A pipe has no file name: a first line that names columns, one of them a text, is a CSV header.
+    # Piped input has no file name. If its first line names columns that include a text, it is a CSV header.
     names = {name.strip().strip('"').lower() for name in re.split(r"[,;\t]", text.partition("\n")[0])}
     has_text = not names.isdisjoint({"title", *BODY_NAMES}) and not any(" " in name for name in names)
     return "csv" if not suffix and len(names) > 1 and has_text else "lines"
@@ -270,7 +272,7 @@ def _read_json(text: str, documents: Documents) -> Iterator[JsonObject]:
         items = ((number, _parse_json(line, documents, line=number)) for number, line in lines if line.strip())
     for number, item in items:
         if not isinstance(item, (str, dict)):
-            message = f"{type_name(item)}; each document must be an object or a string"
+            message = f"this is {type_name(item)}; each document must be an object or a string"
             raise DataFormatError(message, file=documents.name, line=number)
         yield {"text": item} if isinstance(item, str) else item
 
@@ -282,10 +284,10 @@ def read_response(text: str, name: str) -> list[JsonValue] | None:
     try:
         response = json.loads(text)
     except (ValueError, RecursionError):
-        return None  # one object per line
+        return None  # JSONL, with one object per line
     results = find_results(response, name)
     if results is None and "\n" in text.strip():
-        return [response]  # one document over several lines
+        return [response]  # a single document that spans several lines
     return results
 
 

@@ -44,7 +44,7 @@ SEARCH = [
     STORE_FILE,
     Option("--pipeline FILE", "use this pipeline file"),
     Option("-k K", "number of hits", positive_int, 10),
-    Option("--where TEST...", "only hits whose metadata match: topic=food, 'price>=10', 'path=*.md'"),
+    Option("--where TEST...", "only hits whose metadata matches: topic=food, 'price>=10', 'path=*.md'"),
     Option("--no-rerank", "show the order of the first stage"),
     Option("--text-only", "keyword search only, without models"),
     DEADLINE,
@@ -61,7 +61,7 @@ _BAR_COLUMNS = 8
 _MARGIN = "   "
 
 DisplayScores = Sequence[float | None]
-"""Scores on the displayed scale: of the hits, then of those below --min-score."""
+"""Scores on the displayed scale: first those of the hits, then those of hits below --min-score."""
 
 
 def run_search(args: argparse.Namespace) -> int:
@@ -80,7 +80,7 @@ def run_search(args: argparse.Namespace) -> int:
         if args.min_score is None or best is None:
             print_error("nothing found")
         else:
-            print_error(f"no hit has a score of {args.min_score:g} or more; the best has {best:.3g}")
+            print_error(f"no hit has a score of {args.min_score:g} or more; the best score is {best:.3g}")
     elif context is not None:
         if context.reason:
             print_error(context.reason)
@@ -106,7 +106,7 @@ def _print_data(
     if args.explain:
         data["why"] = ranking.why_all()
     else:
-        del data["cut"]  # the texts of all dropped candidates are long; the trace has their ids and ranks
+        del data["cut"]  # the texts of dropped candidates are long; the trace contains their ids and ranks
     return print_json(data)
 
 
@@ -134,14 +134,14 @@ async def _search(args: argparse.Namespace, query: str) -> tuple[Ranking, Displa
                 **options,
             )
             scores = [hit.score for hit in (*ranking, *ranking.cut)]
-        # While the store is open: it has the chunks around the hits.
+        # Build the context while the store is open, because it reads the chunks around the hits.
         return ranking, scores, None if args.context is None else await ranking.acontext(args.context)
     finally:
         await pipeline.close()
 
 
 def _print_hits(ranking: Ranking, scores: DisplayScores, query: str, args: argparse.Namespace) -> None:
-    """Show each hit with its title, place, matching words and what moved it."""
+    """Print each hit with its title, location, matching words and the reason for its move."""
     flow = read_flow(ranking, query=query)
     moves = {path.id: find_move(path, flow) for path in flow.kept}
     for rank, (hit, score) in enumerate(zip(ranking, scores, strict=True), start=1):
@@ -175,7 +175,7 @@ def _print_dim(text: str) -> None:
 
 
 def _snippet_lines(hit: Hit, query: str, *, max_lines: int | None) -> list[Text]:
-    """Return the wrapped text of a hit: matches in bold, all but the best sentence dim."""
+    """Return the wrapped text of a hit, with matches in bold and all but the best sentence dimmed."""
     from rich.console import Console
     from rich.text import Text
 
@@ -201,7 +201,7 @@ EXPLAIN = [
     Option("file [FILE]", "a ranking as JSON (default, and -: standard input)", str),
     Option("-o --output PAGE", "write a .html, .svg or .txt file instead"),
     Option("--id ID", "explain only this hit, or why it is missing"),
-    Option("--top N", "draw the first N", positive_int, 10),
+    Option("--top N", "number of hits to draw", positive_int, 10),
     Option("--line N", "ranking to explain if FILE is JSONL", positive_int, 1),
     JSON._replace(help="write positions and reasons as JSON"),
 ]
@@ -240,7 +240,7 @@ def _read_ranking(file: str, line: int) -> tuple[Ranking, str]:
     except (ValueError, RecursionError):
         data, rankings = None, len(lines)
     if line > rankings:
-        raise DataFormatError(f"--line {line}, but the file has only {rankings}", file=name)
+        raise DataFormatError(f"--line is {line}, but the last line with a ranking is {rankings}", file=name)
     if data is None:
         try:
             data = json.loads(lines[line - 1])
@@ -255,7 +255,7 @@ def _read_ranking(file: str, line: int) -> tuple[Ranking, str]:
     try:
         result = Ranking.from_dict(ranking)
         if "cut" not in ranking:
-            # Short JSON leaves out the dropped candidates, but the trace has their ids.
+            # Without --explain, the JSON omits dropped candidates, but the trace contains their ids.
             kept = set(result.ids)
             ids = [id for record in result.trace for id in record.dropped if id not in kept]
             result = replace(result, cut=tuple(Hit(id) for id in dict.fromkeys(ids)))

@@ -1,4 +1,4 @@
-"""`resift serve`: reranking, embeddings and search over HTTP; `resift mcp`: the same for assistants."""
+"""`resift serve`: reranking, embeddings and search over HTTP; `resift mcp`: search for assistants."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from resift.server.server_options import Limits, ListenOptions, ServerOptions
 from resift.stores.sqlite import SQLiteStore
 
 _LIMITS = {
-    "max_pairs": "pairs scored at the same time",
-    "max_requests": "requests at the same time",
+    "max_pairs": "pairs scored concurrently",
+    "max_requests": "concurrent requests",
     "max_documents": "documents per request",
     "max_text_chars": "characters per text",
     "max_body_bytes": "bytes per request",
-    "max_connections": "connections at the same time",
+    "max_connections": "concurrent connections",
 }
 
 SERVE = [
@@ -42,26 +42,26 @@ SERVE = [
     Option("--workers N", "number of processes", positive_int, 1),
     Option("--api-key-file FILE", "API keys, one per line; reloaded when the file changes"),
     Option("--api-key-env NAME", "environment variable with API keys, separated by commas", default="RESIFT_API_KEYS"),
-    Option("--cors-origin URL...", "web page that may send requests; may be repeated"),
+    Option("--cors-origin URL...", "origin of web pages that may send requests; may be repeated"),
     Option("--allowed-host NAME...", "host name to allow without keys; may be repeated"),
     Option("--tls-cert FILE", "certificate, for https"),
-    Option("--tls-key FILE", "its private key"),
-    Option("--drain-delay S", "seconds between not ready and closed", non_negative_seconds, 2.0),
-    Option("--drain S", "seconds for requests in progress", non_negative_seconds, 20.0),
+    Option("--tls-key FILE", "private key of the certificate"),
+    Option("--drain-delay S", "seconds between reporting not ready and closing the port", non_negative_seconds, 2.0),
+    Option("--drain S", "seconds to wait for requests in progress", non_negative_seconds, 20.0),
     Option("--no-access-log", "do not log requests"),
     "models and content",
-    Option("--model NAME...", f"a reranker, the first one is the default; may be repeated (default: {DEFAULT_MODEL})"),
+    Option("--model NAME...", f"a reranker; the first one is the default; may be repeated (default: {DEFAULT_MODEL})"),
     Option("--embedder MODEL", "the embedding model, or none", default=DEFAULT_EMBEDDER),
-    Option("--alias NAME=MODEL...", "another name of a model; may be repeated"),
+    Option("--alias NAME=MODEL...", "another name for a model; may be repeated"),
     Option("--any-model", "treat unknown model names as the default"),
     Option("--strict", "reject unknown fields"),
-    Option("--zero-means-all", "top_n 0 returns all, as in vLLM"),
-    Option("--mcp", "offer --store and --pack as MCP tools at /mcp"),
+    Option("--zero-means-all", "top_n 0 returns all results, as in vLLM"),
+    Option("--mcp", "expose --store and --pack as MCP tools at /mcp"),
     Option("--store FILE...", "an index; may be repeated"),
     Option("--pipeline FILE", "pipeline file: stores, tiers, shape"),
     Option("--pack PACK", "knowledge pack for /v1/ask"),
     Option("--judgments --judgements FOLDER", "save ratings as a BEIR folder"),
-    Option("--no-playground", "no page at /"),
+    Option("--no-playground", "do not serve the playground at /"),
     "limits",
     *(
         Option(f"--{name.replace('_', '-')} N", help, positive_int, getattr(Limits(), name))
@@ -72,13 +72,13 @@ SERVE = [
 MCP = [
     Option("--store FILE", "the index"),
     Option("--pack PACK", "a knowledge pack"),
-    Option("--allow-write", "also offer add and delete"),
+    Option("--allow-write", "also expose the tools add and delete"),
 ]
 
 
 def run_serve(args: argparse.Namespace) -> int:
     """Serve until a signal arrives; exit code 0 after a clean shutdown."""
-    # Until the server handles signals itself, nothing is in progress: the end is clean.
+    # Until the server handles signals itself, no request is in progress, so the process can simply exit.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     for module in ("starlette", "uvicorn", "prometheus_client"):
         require(module, extra="server")
@@ -111,7 +111,7 @@ def run_serve(args: argparse.Namespace) -> int:
     print_note(f"Resift is at {scheme}://{host}:{port} ({access}). Press Ctrl-C to stop.")
     is_local = listening.host.startswith("127.") or listening.host in ("localhost", "::1")
     if not keys.needed and not is_local:
-        print_note("Everybody who can reach this address can use it. Require keys with: --api-key-file FILE")
+        print_note("Anyone who can reach this address can use it. Require keys with: --api-key-file FILE")
     sys.stderr.flush()
     return serve(options, listening, listener=listener, make_app=make_app)
 
@@ -147,7 +147,7 @@ def server_options(args: argparse.Namespace) -> ServerOptions:
 def listening_options(args: argparse.Namespace) -> ListenOptions:
     """Return the address and the shutdown times of the server."""
     if (args.tls_cert is None) != (args.tls_key is None):
-        raise InputError("--tls-cert and --tls-key belong together: give both.")
+        raise InputError("--tls-cert and --tls-key must be used together: pass both.")
     tls = {}
     if args.tls_cert is not None:
         tls = {"ssl_certfile": str(args.tls_cert), "ssl_keyfile": str(args.tls_key)}
@@ -181,9 +181,9 @@ def run_mcp(args: argparse.Namespace) -> int:
     from resift.integrations.mcp import create_mcp_server
 
     if args.store is None and args.pack is None:
-        raise InputError("Name what to search: --store FILE, --pack PACK, or both.")
+        raise InputError("Specify what to search: --store FILE, --pack PACK, or both.")
     if sys.stdin.isatty():
-        print_note("Waiting for an assistant: use this command in its configuration. Press Ctrl-D to stop.")
+        print_note("Waiting for an assistant. Add this command to its configuration. Press Ctrl-D to stop.")
     with ExitStack() as stack:
         index = agent = None
         if args.store is not None:
@@ -194,8 +194,8 @@ def run_mcp(args: argparse.Namespace) -> int:
         try:
             server.run("stdio")
         except* BrokenPipeError:
-            # The assistant closed the pipe before the answer. Python 3.13 and later report that again when
-            # the stream of the MCP library is freed.
+            # The assistant closed the pipe before the response was sent. Python 3.13 and later report the error
+            # again when the stream of the MCP library is freed.
             def ignore_broken_pipe(unraisable: sys.UnraisableHookArgs) -> None:
                 if not isinstance(unraisable.exc_value, BrokenPipeError):
                     sys.__unraisablehook__(unraisable)

@@ -1,8 +1,8 @@
 """Output: text, tables and progress for people, JSON and tab-separated lines for programs.
 
 Documents and file names can contain escape sequences that clear the screen or hide a line, and characters
-that change the direction of text. They are shown as escapes. Our own styles use a private character instead
-of ESC, which is replaced last. rich draws tables, progress and styled text; it is imported on first use.
+that change the direction of text. Both are printed as escapes. Our own styles use a private character instead
+of ESC, which is substituted last. rich draws tables, progress and styled text; it is imported on first use.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ACTIVE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e0fff]"
 )
-# Replaces ESC in our own styles. It differs in each process, so no document can contain it on purpose.
+# Replaces ESC in our own styles. It differs in each process, so that no document can contain it on purpose.
 STYLE_MARK = chr(0xF0000 + int.from_bytes(os.urandom(2)) % 0xFFF0)
 
 _NUMBER_AND_UNIT = re.compile(r"(?<![\d.,])(\d[\d.,]*) (s|ms|min|h|MB|%)(?![\w])")
@@ -56,12 +56,12 @@ def width() -> int:
 
 
 def print_text(text: str = "") -> None:
-    """Write a line for people."""
+    """Write a line of text to stdout."""
     write(text, sys.stdout)
 
 
 def print_note(text: str) -> None:
-    """Write a line for people to stderr."""
+    """Write a line of text to stderr."""
     write(text, sys.stderr)
 
 
@@ -78,7 +78,7 @@ def print_json(data: object) -> int:
 
 
 def print_tsv(*values: object) -> None:
-    """Write a line of tab-separated values for other programs; line ends and tabs in them become spaces."""
+    """Write a line of tab-separated values for other programs; newlines and tabs in values become spaces."""
     texts = [f"{value:.6g}" if isinstance(value, float) else str(value or "") for value in values]
     sys.stdout.write("\t".join(map(one_line, texts)) + "\n")
 
@@ -86,10 +86,10 @@ def print_tsv(*values: object) -> None:
 def print_table(
     headers: Sequence[str], rows: Iterable[Sequence[object]], *, stretch: int = -1, wrap: bool = False
 ) -> None:
-    """Write a table that fits the terminal; the column `stretch` is clipped if space is short.
+    """Write a table that fits the terminal; the column `stretch` is clipped if space is tight.
 
-    Numbers are aligned right and never clipped: if there are too many columns, the others follow in a second
-    table with the first column repeated. With `wrap` the last column is wrapped instead of clipped.
+    Numbers are right-aligned and never clipped. Columns that do not fit follow in another table, which repeats
+    the first column. With `wrap`, the last column is wrapped instead of clipped.
     """
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -146,7 +146,7 @@ def _split_columns(headers: Sequence[str], sizes: list[int], flexible: int) -> l
 
 
 def print_rich(renderable: RenderableType) -> None:
-    """Write something that rich can draw; its text must be free of control characters."""
+    """Write a rich renderable; its text must not contain control characters."""
     console = _console(sys.stdout)
     with console.capture() as capture:
         console.print(renderable, soft_wrap=True)
@@ -161,7 +161,7 @@ def _console(stream: TextIO) -> Console:
 
 
 def write(text: str, stream: TextIO) -> None:
-    """Write a line of text in which only our own styles act on the terminal."""
+    """Write a line of text in which only our own styles affect the terminal."""
     safe = escape_controls(text)
     if STYLE_MARK not in safe:
         stream.write(safe + "\n")
@@ -172,7 +172,7 @@ def write(text: str, stream: TextIO) -> None:
 
 
 def style(text: str, *styles: str, stream: TextIO | None = None) -> str:
-    """Return text in bold, dim or a color if the stream is a terminal and NO_COLOR is not set; "" is no style."""
+    """Return text in bold, dim or a color if the stream is a terminal and NO_COLOR is not set; "" means no style."""
     if not any(styles) or not _has_styles(stream or sys.stdout):
         return text
     return f"{STYLE_MARK}[{';'.join(_CODES[name] for name in styles)}m{text}{STYLE_MARK}[0m"
@@ -183,24 +183,24 @@ def _has_styles(stream: TextIO) -> bool:
 
 
 def escape_controls(text: str) -> str:
-    r"""Return the text with everything that acts on a terminal written as an escape, such as \x1b."""
+    r"""Return the text with all characters that affect a terminal written as escapes, such as \x1b."""
     return _ACTIVE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def escape_in_json(text: str) -> str:
-    """Return JSON text with the same characters as JSON escapes: its value does not change."""
+    """Return JSON text with the same characters written as JSON escapes; its value does not change."""
     return _ACTIVE.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 def wrap(text: str, *, indent: str = "") -> str:
     """Return text in lines that fit the terminal; a number stays with its unit."""
-    glued = _NUMBER_AND_UNIT.sub("\\1\N{NO-BREAK SPACE}\\2", text)
-    lines = textwrap.wrap(glued, width() - len(indent), break_on_hyphens=False)
+    unbroken = _NUMBER_AND_UNIT.sub("\\1\N{NO-BREAK SPACE}\\2", text)
+    lines = textwrap.wrap(unbroken, width() - len(indent), break_on_hyphens=False)
     return "\n".join(indent + line for line in lines).replace("\N{NO-BREAK SPACE}", " ")
 
 
 def bar(value: float, maximum: float, columns: int = 12) -> str:
-    """Return a horizontal bar of up to that many columns."""
+    """Return a horizontal bar, padded to `columns` characters."""
     if maximum <= 0 or value <= 0:
         return " " * columns
     full, part = divmod(round(min(1.0, value / maximum) * columns * 8), 8)
@@ -215,7 +215,7 @@ def count(number: int, noun: str) -> str:
 class Progress:
     """A progress bar on stderr, redrawn at most ten times a second; silent in pipes.
 
-    The time left follows from recent steps: work of an earlier run does not count.
+    The remaining time is estimated from recent steps, so work from an earlier run does not count.
     """
 
     def __init__(self, label: str, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -230,7 +230,7 @@ class Progress:
         self.close()
 
     def update(self, done: int, total: int) -> None:
-        """Draw the state; cheap to call often."""
+        """Redraw the bar; cheap enough to call often."""
         if not sys.stderr.isatty():
             return
         now = self._clock()

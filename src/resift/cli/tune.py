@@ -49,7 +49,7 @@ from resift.types import JsonObject
 RECORD = [
     Option("data DATA", "a BEIR folder"),
     Option("--pipeline NAME|FILE", "the pipeline to record", default="default"),
-    Option("-o --out FILE", "the recording", required=True),
+    Option("-o --out FILE", "the recording to write", required=True),
     Option("--split SPLIT...", "qrels/<split>.tsv; may be repeated (default: test)"),
     Option("--depth DEPTH", "rerank depth", positive_int, 20),
     Option("--cache DIR", "folder for indexes"),
@@ -57,28 +57,28 @@ RECORD = [
 ]
 
 TUNE = [
-    Option("recording FILE", "made by resift record; with --clicks or --click-log: a pipeline or an index"),
-    Option("--clicks JSONL", "ratings of users: question, id, good"),
+    Option("recording FILE", "recording made by resift record; with --clicks or --click-log: a pipeline or an index"),
+    Option("--clicks JSONL", "user ratings: question, id, good"),
     Option("--click-log JSONL|CSV", "impressions and clicks: query, results, clicked"),
-    Option("--train SPLIT", "search on this split"),
+    Option("--train SPLIT", "tune on this split"),
     Option("--test SPLIT", "report on this split"),
     Option("--held-out FRACTION", "held-out fraction of a single split (default: 0.5)", float),
-    Option("--measure MEASURE", "what to improve", default="nDCG@10"),
-    Option("--budget N", "number of settings to try (default: 200, from 100 queries upward)", int),
+    Option("--measure MEASURE", "measure to improve", default="nDCG@10"),
+    Option("--budget N", "number of settings to try (default: 200 for recordings of 100 or more queries)", int),
     Option("--seed N", "seed of the random search", int, 1),
     Option("--yaml FILE", "write the better pipeline here: tuned, or the default if tuning found nothing better"),
     JSON,
 ]
 
 MIN_QUERIES = 30
-"""Number of training queries below which a tuned setting is unreliable."""
+"""Minimum number of training queries for a reliable tuned setting."""
 
 MAX_P = 0.05
 """Largest p-value of a significant difference on held-out queries."""
 
 
 def run_record(args: argparse.Namespace) -> int:
-    """Record and print the number of new queries."""
+    """Record the scores and print the number of new queries."""
     splits = args.split or ["test"]
     args.split = splits[0]
     args.data = [args.data]
@@ -99,9 +99,9 @@ def run_record(args: argparse.Namespace) -> int:
 
 
 def run_tune(args: argparse.Namespace) -> int:
-    """Tune and report on held-out queries."""
+    """Tune the setting and report its quality on held-out queries."""
     if args.clicks is not None and args.click_log is not None:
-        raise InputError("Give either --clicks or --click-log: ratings and clicks are fitted differently.")
+        raise InputError("Pass either --clicks or --click-log: ratings and clicks are fitted differently.")
     if args.click_log is not None:
         return _fit_click_log(args)
     if args.clicks is not None:
@@ -144,10 +144,10 @@ def _split(recording: Recording, args: argparse.Namespace) -> tuple[Recording, R
     if args.train is None and args.test is None:
         if len(recording.splits) > 1:
             splits = ", ".join(recording.splits)
-            raise InputError(f"This recording has {splits}. Name both: --train train --test test")
+            raise InputError(f"This recording has the splits {splits}. Name both: --train train --test test")
         return split_by_hash(recording, 0.5 if args.held_out is None else args.held_out)
     if args.train is None or args.test is None:
-        raise InputError("Give both --train and --test, or neither to divide the queries.")
+        raise InputError("Pass both --train and --test, or neither to divide the queries.")
     return split_by_name(recording, args.train, args.test)
 
 
@@ -170,8 +170,8 @@ def _print_report(tuned: TuningResult, row: Difference, trained_on: int, *, adop
     ]
     print_table(["setting", row.measure, "difference", "p"], rows)
     if trained_on < MIN_QUERIES:
-        rule = f"with fewer than {MIN_QUERIES} the default is hard to beat"
-        print_text(wrap(f"{trained_on} judged queries are few: {rule}."))
+        rule = f"with fewer than {MIN_QUERIES}, the default is hard to beat"
+        print_text(wrap(f"Only {trained_on} judged queries: {rule}."))
     advice = "Better on held-out queries: adopt the tuned setting."
     if not adopt:
         reason = "Not better on held-out queries" if row.mean <= 0 else "The difference is not significant"
@@ -195,7 +195,7 @@ def _report_fit(
     else:
         best = fitted.best
         shifts = f"weight of vector search: {best.dense_shift:+g}, of the reranker: {best.reranker_shift:+g}"
-        result = f"Better on held-out queries. {shifts}" if adopt else f"The default stays: {fitted.reason}."
+        result = f"Better on held-out queries. {shifts}" if adopt else f"The default is kept: {fitted.reason}."
         for line in (*lines, result):
             print_text(line)
     _write_yaml(args, fitted.best, header, adopt=adopt)
@@ -203,7 +203,7 @@ def _report_fit(
 
 
 def _record_clicks(args: argparse.Namespace, clicks: Collection) -> Recording:
-    """Search the queries of users once, and return the recording."""
+    """Run each user query once and return the recording."""
     system = system_from_file(args.recording)
     with Progress("searching") as progress, TemporaryDirectory() as folder:
         out = Path(folder) / "clicks.jsonl"
@@ -217,7 +217,7 @@ def _fit_click_log(args: argparse.Namespace) -> int:
     fitted = fit_click_log(recording, labels)
     lines = [f"{fitted.queries} queries, {labels.impressions} impressions, {labels.clicks} clicks"]
     if labels.ignored_clicks:
-        ignored = f"{labels.ignored_clicks} clicks are ignored: they were at positions whose bias is not known."
+        ignored = f"{labels.ignored_clicks} clicks are ignored: they were at positions with unknown bias."
         lines.append(wrap(ignored))
     bias = ", ".join(f"{position}: {value:.2f}" for position, value in list(labels.propensities.items())[:10])
     low, high = fitted.interval
@@ -231,11 +231,11 @@ def _write_yaml(args: argparse.Namespace, best: Setting, header: Header, *, adop
     if args.yaml:
         atomic_write(args.yaml, tuned_yaml(best, header) if adopt else default_yaml(header))
         if not args.json:
-            print_text(f"{args.yaml} has the {'tuned' if adopt else 'default'} pipeline.")
+            print_text(f"{args.yaml} contains the {'tuned' if adopt else 'default'} pipeline.")
 
 
 def tuned_yaml(setting: Setting, header: Header) -> str:
-    """Return the pipeline file of a setting."""
+    """Return the pipeline file for a setting."""
     fusion: JsonObject = {"method": setting.method}
     if setting.method == "rrf":
         fusion["k_param"] = setting.k_param
@@ -262,7 +262,7 @@ def tuned_yaml(setting: Setting, header: Header) -> str:
 
 
 def default_yaml(header: Header) -> str:
-    """Return the default pipeline on the recorded stores: a file without options is the default."""
+    """Return the default pipeline for the recorded stores; a file without options is the default."""
     data = {"rerank": {"kind": header.reranker}} if header.depth else {}
     comment = "The default pipeline: resift tune found nothing better on held-out queries."
     return _to_yaml(comment, data, header, header.rules)
@@ -288,8 +288,8 @@ def _to_yaml(comment: str, data: JsonObject, header: Header, rules: Iterable[Rec
 CALIBRATE = [
     Option("judged JUDGED", "JSONL with score and label", Path),
     Option("-o --output FILE", "write the calibration here"),
-    Option("--method", "how to fit", None, "platt", ("platt", "isotonic", "temperature")),
-    JSON._replace(help="write calibration and table as JSON"),
+    Option("--method", "calibration method", None, "platt", ("platt", "isotonic", "temperature")),
+    JSON._replace(help="write the calibration and the table as JSON"),
 ]
 
 
