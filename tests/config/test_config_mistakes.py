@@ -57,8 +57,12 @@ def mistakes(file) -> list[str]:
         ("fusion: {dialect: qdrant, identity: content}", 2, "qdrant identifies hits by id"),
         # names that do not exist
         ("fusion: {method: rrff}", 2, "fusion.method is 'rrff'. Did you mean 'rrf'?"),
-        ("fusion: {weights: {dcos: 1}}", 2, "fusion.weights names the store 'dcos'. Did you mean 'docs'?"),
-        ("gate: {signal: doc.vectors}", 2, "gate.signal names the store 'doc.vectors'. Did you mean 'docs.vectors'?"),
+        ("fusion: {weights: {dcos: 1}}", 2, "fusion.weights names the unknown store 'dcos'. Did you mean 'docs'?"),
+        (
+            "gate: {signal: doc.vectors}",
+            2,
+            "gate.signal names the unknown store 'doc.vectors'. Did you mean 'docs.vectors'?",
+        ),
         ("gate: {profile: memos}", 2, "Did you mean 'memosa'?"),
         ("rerank: {kind: cross-encodr}", 2, "rerank.kind is 'cross-encodr'. Did you mean 'cross-encoder'?"),
         (
@@ -75,7 +79,7 @@ def mistakes(file) -> list[str]:
         ("guard: {blend: maybe}", 2, "guard.blend is 'maybe'; it must be true or false"),
         ("shape: {mmr: 2}", 2, "shape.mmr is 2"),
         ("shape: {quotas: [{at_most: 2}]}", 2, "shape.quotas[0] needs the key 'key'"),
-        ("shape: {recovery: {survivors: {risk: {EXCEL: two}}}}", 2, "must name integers per source type"),
+        ("shape: {recovery: {survivors: {risk: {EXCEL: two}}}}", 2, "must map source types to integers"),
         # secrets
         ("rerank: {kind: voyage, api_key: pa-123}", 2, "contains a secret under 'api_key'"),
         ("rerank: {kind: voyage, api_key_env: pa-123}", 2, "the secret itself stays out of the file"),
@@ -206,7 +210,7 @@ def test_a_key_of_an_earlier_version_is_accepted_with_a_warning():
     """The warning names file and line, and the value is checked under the new name."""
     problems = Problems("f.yaml")
     reader = Reader(problems, folder=Path())
-    with pytest.warns(DeprecationWarning, match=r"f\.yaml:2: least is called min_depth"):
+    with pytest.warns(DeprecationWarning, match=r"f\.yaml:2: least was renamed to min_depth"):
         settings = reader.section(RenamedOptions, read_text("\nleast: 3\n"), "s")
     assert settings["min_depth"] == settings.part(RenamedOptions).min_depth == 3
     with pytest.warns(DeprecationWarning, match="least"):

@@ -231,7 +231,7 @@ def test_an_unknown_stage_is_reported_with_its_line(tmp_path):
     file.write_text("stores:\n  - {name: m, kind: memory}\nstages:\n  - kind: with-word\n")
     [mistake] = inspect_yaml(file)[1].lines()
     assert mistake.startswith(f"{file}:4: ")
-    assert "No installed package offers 'with-word' in the group resift.stages" in mistake
+    assert "No installed package provides 'with-word' in the group resift.stages" in mistake
 
 
 @pytest.mark.parametrize(

@@ -26,13 +26,13 @@ class Wrong(RRFReranker):
 
 
 FAULTS = {
-    "invented ids": lambda lists, k, fused: [*fused, Hit("ghost")],
+    "unknown ids": lambda lists, k, fused: [*fused, Hit("ghost")],
     "an id twice": lambda lists, k, fused: [*fused, *fused],
     "more than k=": lambda lists, k, fused: fused or [Hit("paris")] if lists else fused,
     "return a list": lambda lists, k, fused: tuple(fused),
     "return Hits": lambda lists, k, fused: ["paris"],
     "changed its input": lambda lists, k, fused: (lists[0].pop() if lists and lists[0] else None, fused)[1],
-    "no lists must give no hits": lambda lists, k, fused: fused if lists else [Hit("paris")],
+    "no hits for no lists": lambda lists, k, fused: fused if lists else [Hit("paris")],
     "k < 0 must raise": lambda lists, k, fused: fused,
 }
 
@@ -53,7 +53,7 @@ def test_check_reranker_requires_a_fuse_method():
 def test_check_reranker_finds_unstable_results():
     """The same input must give the same result."""
     calls = iter(range(100))
-    with pytest.raises(AssertionError, match="another result"):
+    with pytest.raises(AssertionError, match="different result"):
         check_reranker(Wrong(lambda lists, k, fused: fused[: next(calls) + 1]))
 
 

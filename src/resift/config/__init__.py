@@ -1,7 +1,7 @@
 """Pipelines described in a YAML file.
 
-The file becomes nodes with line numbers (`yaml_nodes`). `reading` checks them against the declared options
-of the file (`sections`) and of the plugins it names. `build` turns the settings into a pipeline.
+`yaml_nodes` parses the file into nodes with line numbers. `settings` checks the nodes against the options
+declared for the file (`sections`) and for its plugins. `build` turns the settings into a pipeline.
 Every mistake is reported with file, line and fix. Secrets never belong in the file.
 """
 
@@ -26,12 +26,12 @@ __all__ = ["check_nodes", "inspect_yaml", "load_plain", "load_yaml", "pipeline_f
 
 
 def pipeline_from_yaml(path: str | Path, **options: Unpack[PipelineOptions]) -> Pipeline:
-    """Return the pipeline that a file describes; options are those of Pipeline and win over the file."""
+    """Return the pipeline described by a file; the options are those of Pipeline and override the file."""
     return build(load_yaml(path), file=str(path), **options)
 
 
 def pipeline_from_config(config: JsonMapping, **options: Unpack[PipelineOptions]) -> Pipeline:
-    """Return the pipeline that a dict describes."""
+    """Return the pipeline described by a dict."""
     return build(load_plain(config), **options)
 
 
@@ -41,7 +41,10 @@ def load_yaml(path: str | Path, *, expand: bool = True) -> Settings:
 
 
 def load_plain(config: JsonMapping, *, folder: Path | None = None) -> Settings:
-    """Return the settings of a dict with the same keys; paths are relative to `folder` (default: here)."""
+    """Return the settings in a dict with the keys of a file; paths are relative to `folder`.
+
+    `folder` is the current folder by default.
+    """
     if not isinstance(config, Mapping):
         raise ConfigError(f"The configuration is {type_name(config)}; pass a dict.")
     return _require(*check_nodes(from_plain(config), Problems(), folder or Path.cwd()))
@@ -56,7 +59,7 @@ def inspect_yaml(path: str | Path, *, expand: bool = True) -> tuple[Settings | N
 def check_nodes(
     root: YamlNode, problems: Problems, folder: Path, *, expand: bool = True
 ) -> tuple[Settings | None, Problems]:
-    """Return the settings of a file's nodes, and the problems with every mistake added."""
+    """Return the settings in a file's nodes, and add every mistake to the problems."""
     _choose_fusion(root)
     settings = Reader(problems, folder=folder, expand=expand).section(PipelineFile, root, ROOT)
     if settings is not None:
@@ -65,7 +68,7 @@ def check_nodes(
 
 
 def _choose_fusion(root: YamlNode) -> None:
-    """Add the fusion method to a file that names none: that of the default pipeline, or RRF.
+    """Set the fusion method if the file names none: the method of the default pipeline, or RRF.
 
     Files written for RRF keep it: `k_param` and `dialect` are options of RRF, and a gate whose signal is not
     a store compares fused scores with fixed numbers.

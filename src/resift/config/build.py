@@ -1,4 +1,4 @@
-"""Checks between keys, and the step from checked settings to a pipeline, section by section."""
+"""Check keys against each other, and build a pipeline from checked settings, section by section."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ T = TypeVar("T")
 
 
 def build(settings: Settings, *, file: str | None = None, **options: Unpack[PipelineOptions]) -> Pipeline:
-    """Open the stores, load the models and put the pipeline together.
+    """Open the stores, load the models and assemble the pipeline.
 
     Raises ConfigError with the line of the section that could not be built.
     """
@@ -66,7 +66,7 @@ def build(settings: Settings, *, file: str | None = None, **options: Unpack[Pipe
         refs: list[StoreRef] = []
         for section in settings["stores"]:
             branches = _build_section(section, build_store, file) or []
-            # If the pipeline cannot be built, its stores are closed.
+            # Close the stores if the pipeline cannot be built.
             if branches and isinstance(branches[0].owner, Releasable):
                 undo.callback(branches[0].owner.release)
             refs += branches
@@ -79,7 +79,7 @@ def build(settings: Settings, *, file: str | None = None, **options: Unpack[Pipe
         }
         if settings["capabilities"] is not None:
             arguments["capabilities"] = list(settings["capabilities"])
-        # An argument of the caller wins over the file.
+        # Arguments of the caller override the file.
         pipeline = Pipeline(**{**arguments, **options})
         undo.pop_all()  # from now on the pipeline closes the stores
     return pipeline
@@ -100,10 +100,10 @@ def _build_section(section: Settings | None, make: Callable[[Settings], T], file
 
 
 def _build_stages(settings: Settings, refs: Sequence[StoreRef], file: str | None, sink: Sink | None) -> JsonObject:
-    """Return the stages in the settings, by the name of Pipeline's argument."""
+    """Return the configured stages, by name of the Pipeline argument."""
     fuse = _build_section(settings["fusion"], build_fusion, file)
     rerank = _build_section(settings["rerank"], lambda section: build_rerank(section, sink=sink), file)
-    # The gate tightens only while the reranker can be trusted to choose among fewer.
+    # The gate tightens only while the reranker can be relied on to choose among fewer hits.
     breaker_closed = partial(is_breaker_closed, rerank.scorer if isinstance(rerank, ScoringStage) else None)
     gate = _build_section(
         settings["gate"], lambda section: build_gate(section, refs, breaker_closed=breaker_closed), file
@@ -135,10 +135,10 @@ def _build_stages(settings: Settings, refs: Sequence[StoreRef], file: str | None
 
 
 def build_store(settings: Settings) -> list[StoreRef]:
-    """Open one store and return its branches: two if it has both keyword and vector search."""
+    """Open one store and return its branches: two if it supports both keyword and vector search."""
     name = settings["name"]
     store = build_plugin(settings.plugin, settings["kind"], {"name": name, **settings.arguments()})
-    # A graph runs its statement only: it has no keyword and vector search.
+    # A graph store only runs its Cypher statement; it has no keyword or vector search.
     branches = [store] if settings["cypher"] else views(store)
     options = settings.select("k", "timeout_s", "cypher", "parameters")
     # Views have their own names (docs.text, docs.vectors); a single branch has the name in the file.
@@ -146,7 +146,7 @@ def build_store(settings: Settings) -> list[StoreRef]:
 
 
 def branch_names(stores: Sequence[Settings]) -> list[str]:
-    """Return the possible names of the branches of stores."""
+    """Return all possible branch names of the stores."""
     return [f"{store['name']}{branch}" for store in stores for branch in ("", ".text", ".vectors")]
 
 
@@ -154,12 +154,12 @@ def _check_store(settings: Settings, problems: Problems) -> None:
     where, cypher = f"stores[{settings['name']}]", settings["cypher"]
     is_graph = isinstance(settings.plugin, GraphStore) and not isinstance(settings.plugin, DocStore)
     if is_graph and "cypher" not in settings.written:
-        problems.add(settings.line, f"{where} is a graph; it needs the key 'cypher' with $query in it.")
+        problems.add(settings.line, f"{where} is a graph; it needs the key 'cypher' with a statement that uses $query.")
     if not cypher:
         return
     line = settings.key_line("cypher")
     if "$query" not in cypher:
-        problems.add(line, f"{where}.cypher does not use $query, so every query gets the same answer.")
+        problems.add(line, f"{where}.cypher does not use $query, so every query would return the same hits.")
     try:
         check_cypher(cypher)
     except UnsafeCypherError as exc:
@@ -168,16 +168,16 @@ def _check_store(settings: Settings, problems: Problems) -> None:
 
 def build_fusion(settings: Settings) -> Fuse:
     """Return the fusion stage."""
-    # Options that the method does not know are refused now, not at the first search.
+    # Build the method once now, so that unknown options are rejected before the first search.
     _build_fuser(settings, list(settings["weights"] or ()))
     return Fuse(make=lambda names: _build_fuser(settings, names))
 
 
 def _build_fuser(settings: Settings, names: Sequence[str]) -> Reranker:
-    """Return the fusion method for stores of these names, in declared order."""
+    """Return the fusion method for stores with these names, in declared order."""
     options = settings.arguments()
     if settings["weights"]:
-        # By position: an empty list has no hits that could name its store.
+        # Weights are passed by position, because an empty list has no hits that could name its store.
         options["weights"] = [store_weight(settings["weights"], name) for name in names] or None
     parameters = inspect.signature(settings.plugin).parameters.values()
     if any(each.name == "sources" or each.kind is each.VAR_KEYWORD for each in parameters):
@@ -187,7 +187,7 @@ def _build_fuser(settings: Settings, names: Sequence[str]) -> Reranker:
 
 
 def store_weight(weights: Mapping[str, float], name: str) -> float:
-    """Return the weight of a list: docs.text has the weight of docs unless it has its own."""
+    """Return the weight of a list; docs.text inherits the weight of docs unless it has its own."""
     return weights.get(name, weights.get(name.rpartition(".")[0], 1.0))
 
 
@@ -197,10 +197,10 @@ def build_gate(
     """Return the gate for these stores."""
     signal, stores = settings["signal"], [ref.name for ref in refs]
     if signal != OWN_SCORE and signal not in stores:
-        # `docs` is ambiguous if the store has both docs.text and docs.vectors.
+        # `docs` is ambiguous if the store has the branches docs.text and docs.vectors.
         raise InputError(f"gate.signal is {signal!r}, which has no scores. {did_you_mean(signal, stores)}")
     profile = load_profile(settings["profile"], **settings.arguments())
-    # Only keys in the file replace those of the profile; defaults of the section do not.
+    # Only keys in the file override the profile; defaults of the section do not.
     values = option_values(settings.part(Profile))
     changes: JsonObject = {
         name: values[name] for name in ("signal", "source_type", "scale") if name in settings.written
@@ -219,7 +219,7 @@ def _check_gate(settings: Settings, stores: Sequence[Settings], problems: Proble
     known = [OWN_SCORE, *branch_names(stores)]
     signal = settings["signal"] or OWN_SCORE
     if signal not in known:
-        message = f"gate.signal names the store {signal!r}. {did_you_mean(signal, known)}"
+        message = f"gate.signal names the unknown store {signal!r}. {did_you_mean(signal, known)}"
         problems.add(settings.key_line("signal"), message)
         return
     if settings["profile"] is None:
@@ -238,7 +238,7 @@ def _check_gate(settings: Settings, stores: Sequence[Settings], problems: Proble
 
 
 class SkippedRerank:
-    """Takes the place of a reranker without a key: rankings are degraded and name the missing variable."""
+    """Replaces a reranker that has no API key: rankings are degraded and name the missing variable."""
 
     name = "rerank"
 
@@ -246,7 +246,7 @@ class SkippedRerank:
         self.missing = missing
 
     async def __call__(self, pool: Pool) -> Pool:
-        """Return the pool unchanged, degraded."""
+        """Return the pool with the same hits, marked as degraded."""
         return pool.degrade(f"{self.name}: skipped, {self.missing}")
 
 
@@ -255,13 +255,13 @@ def build_rerank(settings: Settings, *, sink: Sink | None = None) -> Rerank | Sk
     sections = [settings] if settings["kind"] else settings["tiers"]
     scorers = [scorer for section in sections if (scorer := _build_scorer(section)) is not None]
     if not scorers:
-        # A missing key is a fault that rankings must show; a switch that is off is a decision.
+        # A missing key is a fault that rankings must report; a disabled scorer is a deliberate choice.
         missing = [f"{name} is not set" for section in sections for name in unset_key_variables(section)]
         return SkippedRerank(", ".join(dict.fromkeys(missing))) if missing else None
     scorer = scorers[0]
     if not settings["kind"]:
         breaker, budget = settings["breaker"], settings["budget"]
-        # Pipelines of one process share the breaker of a service; the first pipeline sets its numbers.
+        # Pipelines in one process share the breaker of a service; the first pipeline sets its options.
         shared = (
             breakers.for_scorer(scorer, **asdict(breaker.part(BreakerOptions))) if breaker and scorers[1:] else None
         )
@@ -274,19 +274,19 @@ def _build_scorer(settings: Settings) -> Scorer | None:
     scorer = build_plugin(settings.plugin, settings["kind"], settings.arguments())
     if scorer is not None and not isinstance(scorer, Scorer):
         raise ConfigError(
-            f"{settings['kind']!r} is a {type(scorer).__name__}, which does not score hits. If it makes one "
-            "list of several, register it in 'resift.fusion' and name it under fusion.method."
+            f"{settings['kind']!r} is a {type(scorer).__name__}, which does not score hits. If it merges "
+            "lists, register it in 'resift.fusion' and name it under fusion.method."
         )
     return scorer
 
 
 def unset_key_variables(settings: Settings) -> list[str]:
-    """Return the variable that a hosted scorer reads its key from if it is not set; empty if it is off."""
+    """Return the unset variable for the API key of a hosted scorer; empty if the scorer has a key or is off."""
     if settings.get("cross_encoder_reranking_enabled") is False or settings.get("api_key_file"):
         return []
     dialect = settings.options.provider if isinstance(settings.options, HostedOptions) else None
-    usual = dialect.key_env if dialect is not None and dialect.needs_key else ()
-    names = (settings["api_key_env"],) if settings.get("api_key_env") else usual
+    default_names = dialect.key_env if dialect is not None and dialect.needs_key else ()
+    names = (settings["api_key_env"],) if settings.get("api_key_env") else default_names
     return [] if any(os.environ.get(name) for name in names) else list(names[:1])
 
 
@@ -298,12 +298,12 @@ def _check_rerank(settings: Settings, problems: Problems) -> None:
         problems.add(settings.line, "rerank needs either 'kind' or 'tiers'.")
     for name in ("breaker", "budget"):
         if settings[name] is not None and len(settings["tiers"] or ()) < 2:
-            message = f"rerank.{name} protects one tier by another; it needs two or more 'tiers'."
+            message = f"rerank.{name} controls when the next tier takes over; it needs two or more 'tiers'."
             problems.add(settings.key_line(name), message)
 
 
 def build_shape(guard: Settings | None, shape: Settings | None, *, reranks: bool) -> Shape | None:
-    """Return the stage of guard and shape; None if neither is needed."""
+    """Return the stage that applies guard and shape; None if neither is needed."""
     if guard is None and shape is None and not reranks:
         return None
     policy = ShapePolicy() if shape is None else shape.part(ShapePolicy)
@@ -328,14 +328,14 @@ def check_sections(settings: Settings, problems: Problems) -> None:
         name = store["name"]
         if name is not None and name in lines:
             first = f", first in line {lines[name]}" if lines[name] else ""
-            message = f"Two stores are named {name!r}{first}. Give each its own name."
+            message = f"Two stores are named {name!r}{first}. Give each store a unique name."
             problems.add(store.key_line("name"), message)
         lines.setdefault(name, store.key_line("name"))
         _check_store(store, problems)
     _check_fusion(settings["fusion"], stores, problems)
     fetch, k = settings["fetch"], settings["k"]
     if fetch is not None and fetch["cap"] < k:
-        message = f"fetch.cap is {fetch['cap']}, but k is {k}; raise cap, or stores return fewer than k."
+        message = f"fetch.cap is {fetch['cap']}, but k is {k}; raise cap, or stores will return fewer than k hits."
         problems.add(fetch.key_line("cap"), message)
     if fetch is not None and "minimum" in fetch.written and fetch["cap"] < fetch["minimum"]:
         message = f"fetch.cap is {fetch['cap']}, below fetch.minimum {fetch['minimum']}. Raise cap."
@@ -353,18 +353,18 @@ def check_sections(settings: Settings, problems: Problems) -> None:
     for section, survivors in (recovery["survivors"] or {}).items():
         counts = survivors.values() if isinstance(survivors, Mapping) else [survivors]
         if not all(isinstance(count, int) and not isinstance(count, bool) and count >= 0 for count in counts):
-            message = f"shape.recovery.survivors.{section} must name integers per source type: {{EXCEL: 2}}."
+            message = f"shape.recovery.survivors.{section} must map source types to integers ≥ 0: {{EXCEL: 2}}."
             problems.add(recovery.key_line("survivors"), message)
 
 
 def _check_fusion(settings: Settings | None, stores: Sequence[Settings], problems: Problems) -> None:
     if settings is None:
         return
-    # A weight for a missing store would have no effect, silently.
+    # A weight for a missing store would silently have no effect.
     known = branch_names(stores)
     for name in settings["weights"] or ():
         if name not in known:
-            message = f"fusion.weights names the store {name!r}. {did_you_mean(name, known)}"
+            message = f"fusion.weights names the unknown store {name!r}. {did_you_mean(name, known)}"
             problems.add(settings.key_line("weights"), message)
     if getattr(settings.options, "dialect", None) is not None:
         try:

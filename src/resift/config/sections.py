@@ -30,16 +30,16 @@ from resift.types import JsonMapping
 from resift.validation import DEFAULT_K, Option, Options, declared_options, option, option_values, options_class
 from resift.validation.options import TYPE_NAMES
 
-_FREE = "Further arguments for the constructor that it does not declare as options."
+_FREE = "Further arguments for the constructor that are not declared as options."
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoreSection(Options):
-    """One store and how it is searched."""
+    """One store and its search options."""
 
     name: str = option("Name of the store in rankings, weights and capabilities.")
     kind: str = option("The engine.", plugins=plugins.STORES, choices=plugins.available_stores)
-    k: int | None = option("Hits to request from this store; otherwise see `fetch`.", default=None, min=1)
+    k: int | None = option("Number of hits to request from this store; set by `fetch` if missing.", default=None, min=1)
     timeout_s: float | None = option("Timeout of this store, in seconds.", default=None, gt=0)
     cypher: str | None = option(
         "For graph stores: the statement to run; the query is its parameter `$query`.", default=None
@@ -50,7 +50,7 @@ class StoreSection(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class FusionSection(Options):
-    """How the lists of the stores are fused."""
+    """How the result lists of the stores are fused."""
 
     method: str = option(
         "The method; `rrf` if the section has `k_param` or `dialect`.",
@@ -59,8 +59,8 @@ class FusionSection(Options):
         choices=plugins.available_fusions,
     )
     weights: Mapping[str, float] | None = option(
-        "Weight per store, 1 by default; 0 leaves a store out. A store with keyword and vector search also "
-        "has the names docs.text and docs.vectors.",
+        "Weight per store, 1 by default; 0 excludes a store. If the store docs supports keyword and vector search, its "
+        "lists can be weighted separately as docs.text and docs.vectors.",
         default=None,
         min=0,
     )
@@ -69,7 +69,7 @@ class FusionSection(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class GateSection(Options):
-    """Which hits go on to the reranker."""
+    """Which hits are passed to the reranker."""
 
     includes: ClassVar[tuple[type, ...]] = (Profile, GateOptions)
     profile: str = option(
@@ -82,7 +82,7 @@ class GateSection(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class TierSection(Options):
-    """One of several scorers."""
+    """One scorer in a list of tiers."""
 
     kind: str = option("The scorer.", plugins=plugins.RERANKERS, choices=plugins.available_scorers)
     options: JsonMapping | None = option(_FREE, default=None)
@@ -90,7 +90,7 @@ class TierSection(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class RerankSection(Options):
-    """The reranker of the best hits."""
+    """The reranker for the best hits."""
 
     kind: str | None = option("The scorer.", default=None, plugins=plugins.RERANKERS, choices=plugins.available_scorers)
     options: JsonMapping | None = option(_FREE, default=None)
@@ -99,14 +99,14 @@ class RerankSection(Options):
     )
     missing_text: MissingText = option("What happens to a hit without text.", default="last")
     tiers: tuple[TierSection, ...] | None = option(
-        "Several scorers, the best first, the most reliable last. The first that can answer in time scores "
+        "Several scorers, the best first, the most reliable last. The first one that can respond in time scores "
         "all candidates.",
         default=None,
     )
     breaker: BreakerOptions | None = option(
         "Circuit breaker of the first tier: when to stop calling a tier that fails.", default=None
     )
-    budget: BudgetOptions | None = option("Minimum time left for a tier to be called.", default=None)
+    budget: BudgetOptions | None = option("Minimum remaining time for a tier to be called.", default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,30 +123,30 @@ class ShapeSection(Options):
     """The final selection."""
 
     includes: ClassVar[tuple[type, ...]] = (ShapePolicy,)
-    section: str | None = option("The section if a search names none.", default=None)
+    section: str | None = option("The default section of a search.", default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StageSection(Options):
-    """One stage of another package."""
+    """One stage from another package."""
 
     kind: str = option("The stage.", plugins=plugins.STAGES, choices=plugins.available_stages)
     after: Literal["fusion", "gate", "rerank", "shape"] = option(
-        "The section after which it runs, even if the file does not have that section.", default="rerank"
+        "The section after which it runs, even if the file does not contain that section.", default="rerank"
     )
     options: JsonMapping | None = option(_FREE, default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineFile(Options):
-    """A pipeline: stores, fusion, gate, rerank, guard, shape. Only `stores` is needed."""
+    """A pipeline: stores, fusion, gate, rerank, guard, shape. Only `stores` is required."""
 
     stores: tuple[StoreSection, ...] = option(
-        "The stores, searched in parallel. If several have a hit, the first store decides its text and metadata."
+        "The stores, searched in parallel. If several return a hit, its text and metadata come from the first one."
     )
-    k: int = option("Number of hits that a search returns.", default=10, min=1, max=10_000)
+    k: int = option("Number of hits to return.", default=10, min=1, max=10_000)
     deadline_s: float | None = option("Deadline of a search, in seconds; none by default.", default=None, gt=0)
-    timeout_s: float = option("Timeout of a store without its own `timeout_s`, in seconds.", default=TIMEOUT_S, gt=0)
+    timeout_s: float = option("Timeout for stores without their own `timeout_s`, in seconds.", default=TIMEOUT_S, gt=0)
     capabilities: tuple[str, ...] | None = option(
         "Granted capabilities, such as db.docs:read or net.voyage; all by default.", default=None
     )
@@ -156,14 +156,14 @@ class PipelineFile(Options):
         defaults_from=FETCH,
     )
     fusion: FusionSection | None = option(
-        "How the lists of the stores are fused. Without this section: `weighted`, as in the default "
-        "pipeline, or `rrf` if the file has a `gate` that names no store as its `signal`.",
+        "How the result lists of the stores are fused. Without this section: `weighted`, as in the default "
+        "pipeline, or `rrf` if the file has a `gate` whose `signal` is not a store.",
         default=None,
     )
     gate: GateSection | None = option(
-        "Which hits go on to the reranker: thresholds per section, relaxed or tightened by grade.", default=None
+        "Which hits are passed to the reranker: thresholds per section, relaxed or tightened by grade.", default=None
     )
-    rerank: RerankSection | None = option("The reranker of the best hits: one `kind`, or `tiers`.", default=None)
+    rerank: RerankSection | None = option("The reranker for the best hits: one `kind`, or `tiers`.", default=None)
     guard: GuardSection | None = option(
         "Limits the damage that one reranker can do. On by default if there is a `rerank` section.", default=None
     )
@@ -174,17 +174,17 @@ class PipelineFile(Options):
         "Passages of the final hits with the chunks around them, for a prompt.", default=None
     )
     prune: PruneOptions | None = option(
-        "Keep the sentences of the passages that answer the query, scored by the reranker.", default=None
+        "Keep only the sentences that answer the query, as scored by the reranker.", default=None
     )
     stages: tuple[StageSection, ...] | None = option(
-        "Stages of other packages, each after the section that it names, in this order.", default=None
+        "Stages from other packages, run in this order, each after the section that it names.", default=None
     )
 
 
 _INTRODUCTION = """# Configuration reference
 
 All keys of a pipeline file. This page is generated from the declarations that check the file:
-`resift config reference`. How to write one: [Configuration](../guides/run/pipeline-files.md).
+`resift config reference`. To write a file, see [Configuration](../guides/run/pipeline-files.md).
 """
 
 
@@ -195,7 +195,7 @@ def reference_page(*, packages: Sequence[str] | None = ("resift",)) -> str:
 
 
 def default_file(store: str = "docs.db") -> str:
-    """Return the default pipeline on an index as a commented file; every value is the effective one."""
+    """Return the default pipeline for an index as a commented file; every value is the effective default."""
     from resift.rerankers.cross_encoder import DEFAULT_MODEL, PIPELINE_FIRST_PASS, PIPELINE_MAX_WINDOWS
 
     guard = GuardSection()

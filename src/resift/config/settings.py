@@ -1,4 +1,4 @@
-"""YAML nodes and declared options in, checked settings out. Every mistake is reported with its line."""
+"""Check YAML nodes against declared options and return settings. Every mistake is reported with its line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from resift.validation.options import TYPE_NAMES, build_options, data_type, incl
 
 T = TypeVar("T")
 
-# Files are committed and shared, so a key in one is a leak, whatever it is for.
+# Pipeline files are committed and shared, so any secret in them is a leak.
 _SECRETS = frozenset({"api_key", "apikey", "key", "token", "password", "secret"})
 _VARIABLE_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 _PASSWORD = re.compile(r"://[^/@\s:]*:[^/@\s]+@")
@@ -36,7 +36,7 @@ _UNKNOWN, _BROKEN = object(), object()
 
 @dataclass(slots=True)
 class Problems:
-    """The mistakes of one file, or of one dict (without lines)."""
+    """The mistakes in one file, or in one dict, which has no line numbers."""
 
     file: str | None = None
     found: list[tuple[int, str]] = field(default_factory=list)
@@ -46,13 +46,13 @@ class Problems:
         self.found.append((line or 0, message))
 
     def lines(self) -> list[str]:
-        """Return `file:line: message` per mistake, in the order of the file."""
+        """Return `file:line: message` for each mistake, in the order of the file."""
         places = [(":".join(str(part) for part in (self.file, line) if part), message)
                   for line, message in sorted(self.found)]  # fmt: skip
         return [f"{place}: {message}" if place else message for place, message in places]
 
     def raise_first(self) -> None:
-        """Raise ConfigError if there are mistakes: the first in full, and the number of others."""
+        """Raise ConfigError if there are mistakes, with the first one in full and the number of others."""
         if not self.found:
             return
         (line, message), *others = sorted(self.found)
@@ -65,7 +65,7 @@ class Problems:
 
 
 class Settings(dict[str, JsonValue]):
-    """Checked values of one section by key, with their lines; nested sections are Settings too."""
+    """Checked values of one section by key, with their lines; nested sections are also Settings."""
 
     def __init__(
         self, values: JsonObject, *, node: YamlNode, parts: Mapping[type, object], plugin: Any, options: Any
@@ -74,13 +74,13 @@ class Settings(dict[str, JsonValue]):
         self._key_lines = node.key_lines
         self.line = node.line
         self.parts = parts
-        """The values as instances of the dataclasses that declare them; without those that have mistakes."""
+        """The values as instances of the dataclasses that declare them, except dataclasses with mistakes."""
         self.written = frozenset(node.value)
         """The keys in the file, including those whose value is invalid."""
         self.plugin = plugin
-        """The class or factory that the section names."""
+        """The class or factory named by the section."""
         self.options = options
-        """The plugin's own options, an instance of the dataclass that it declares."""
+        """The options of the plugin, as an instance of its option dataclass."""
 
     def key_line(self, key: str) -> int | None:
         """Return the line of a key, or of the section if the key is not in the file."""
@@ -93,11 +93,11 @@ class Settings(dict[str, JsonValue]):
         return instance
 
     def select(self, *names: str) -> JsonObject:
-        """Return those of the keys that have a value, as arguments for a constructor."""
+        """Return the keys that have a value, as arguments for a constructor."""
         return {name: self[name] for name in names if self.get(name) is not None}
 
     def arguments(self) -> JsonObject:
-        """Return the plugin's arguments: its declared options, then the free ones under `options`."""
+        """Return the arguments of the plugin: its declared options, and undeclared ones under `options`."""
         declared = {} if self.options is None else self.options.arguments()
         return {**declared, **(self.get("options") or {})}
 
@@ -140,9 +140,9 @@ class Reader:
             # The section's keys win: a plugin cannot change the meaning of `name` or `k`.
             options = {**{option.name: option for option in declared_options(own)}, **options}
         self._rename_old_keys(options, node, where)
-        # Unknown keys come before values: a misspelled key explains the "needs the key" that follows it.
+        # Report unknown keys before values: a misspelled key explains the "needs the key" that follows it.
         for name in node.value:
-            # The keys of a plugin that cannot be loaded are unknown.
+            # If the plugin cannot be loaded, its keys are not known.
             missing_plugin = plugin is _BROKEN or (plugin is _UNKNOWN and _plugins_with(chooser, name))
             if name not in options and not missing_plugin:
                 self._report_unknown_key(name, node, where, chooser, options)
@@ -150,7 +150,7 @@ class Reader:
         values = {name: self._value(option, node, where, defaults) for name, option in options.items()}
         classes = [declared, *included_options(declared), *([own] if own else [])]
         parts = self._build_parts(classes, values, node, where)
-        # Nothing would check a declared option under the free `options`.
+        # Values under `options` are not checked, so declared options are not allowed there.
         free = {} if own is None else {option.name for option in declared_options(own)}
         for name in values.get("options") or ():
             if name in free or name in _SECRETS:
@@ -160,7 +160,7 @@ class Reader:
         return Settings(values, node=node, parts=parts, plugin=plugin, options=None if own is None else parts.get(own))
 
     def _load_plugin(self, chooser: Option, node: YamlNode) -> Any:
-        """Return the plugin that a section names; None if it names none."""
+        """Return the plugin named by a section; None if it names none."""
         child = node.get(chooser.name)
         name = chooser.default if child is None else child.value
         if name is None:
@@ -168,7 +168,7 @@ class Reader:
         line = node.key_lines.get(chooser.name, node.line)
         allowed = chooser.allowed()
         if not allowed:
-            self.problems.add(line, f"No installed package offers {name!r} in the group {chooser.plugins}.")
+            self.problems.add(line, f"No installed package provides {name!r} in the group {chooser.plugins}.")
         if not isinstance(name, str) or name not in allowed:
             return _UNKNOWN
         try:
@@ -178,7 +178,7 @@ class Reader:
             return _BROKEN
 
     def _rename_old_keys(self, options: Mapping[str, Option], node: YamlNode, where: str) -> None:
-        """Move values under keys of earlier versions to the present keys, with a DeprecationWarning."""
+        """Move values from keys of earlier versions to the current keys, with a DeprecationWarning."""
         renamed = {alias: option.name for option in options.values() for alias in option.aliases}
         for alias in [key for key in node.value if key in renamed and key not in options]:
             name, line = renamed[alias], node.key_lines.pop(alias, None)
@@ -249,7 +249,7 @@ class Reader:
     def _build_parts(
         self, classes: Sequence[type], values: JsonObject, node: YamlNode, where: str
     ) -> dict[type, object]:
-        """Return the values as instances of their dataclasses; report what these refuse."""
+        """Return the values as instances of their dataclasses; report the values that these reject."""
         parts: dict[type, object] = {}
         for declared in classes:
             options = declared_options(declared)
@@ -301,7 +301,7 @@ class Reader:
         return value
 
     def _variable(self, option: Option, node: YamlNode, name: str) -> str | None:
-        """Return the name of an environment variable. Anything else may be the secret itself: not shown."""
+        """Return the name of an environment variable. Any other value may be a secret, so it is never shown."""
         value = node.value
         if not isinstance(value, str) or not _VARIABLE_NAME.fullmatch(value):
             kind = TYPE_NAMES[option.kind]
@@ -314,7 +314,7 @@ class Reader:
         return value
 
     def _address(self, option: Option, text: str, node: YamlNode, name: str) -> str | None:
-        """Return an address with its variables replaced: only those declared for it may leave the machine."""
+        """Return an address with its variables expanded. Their values leave the machine, so each must be allowed."""
         if _PASSWORD.search(environment.REFERENCE.sub("", text)):
             self.problems.add(node.line, f"{name} contains a password. Keep it out of the file: write ${{VARIABLE}}.")
             return None
@@ -331,7 +331,7 @@ class Reader:
         return self._expand(text, node, name)
 
     def _leaves_own_network(self, address: str, variable: str, host_variables: Sequence[str]) -> bool:
-        """Whether a secret would go to a public host that only the file names."""
+        """Whether a secret would be sent to a public host that is named only in the file."""
         host = _host(address)
         own_hosts = [os.environ.get(name, "") for name in host_variables]
         return (
@@ -342,7 +342,7 @@ class Reader:
         )
 
     def _path(self, option: Option, node: YamlNode, name: str) -> str | None:
-        """Return a path, relative to the file's folder; some stores accept an address instead."""
+        """Return a path, resolved against the file's folder; some stores accept an address instead."""
         text = self._text(option, node, name)
         if text is None:
             return None
@@ -356,13 +356,14 @@ class Reader:
         path = self.folder / Path(expanded).expanduser()
         # Messages show the text as written: the value of a variable may be secret.
         if "\0" in expanded:
-            message = f"{name} contains a NUL character, which no path can have."
+            message = f"{name} contains a NUL character, which is not allowed in a path."
         elif option.must_exist and not path.exists():
             message = f"{name}: {text} does not exist (looked in {self.folder}). {option.help}"
         elif option.kind == "key file" and not environment.is_allowed_key_file(path, self.folder):
             message = (
-                f"{name}: {text} is outside {self.folder}: a file could send any file away. Put the key "
-                f"next to the file, or allow its folder: export {environment.ALLOWED_KEY_FILES}=…"
+                f"{name}: {text} is outside {self.folder}, and a pipeline file must not send arbitrary files "
+                "to a server. Put the key next to the pipeline file, or allow its folder: "
+                f"export {environment.ALLOWED_KEY_FILES}=…"
             )
         else:
             return str(path)
@@ -379,10 +380,10 @@ class Reader:
         return environment.REFERENCE.sub(lambda match: os.environ[match[1]], text)
 
     def _plain_value(self, option: Option, node: YamlNode, name: str) -> object:
-        """Return a number, a flag, a list of texts or a mapping, without the items that are invalid."""
+        """Return a number, a flag, a list of texts or a mapping, without invalid items."""
         value = node.plain()
         if option.kind == "texts" and isinstance(value, (str, list)):
-            # A single text is a list of one.
+            # A single text is treated as a list of one.
             items = [node] if isinstance(value, str) else node.value
             item_option = replace(option, kind="text")
             texts = [self._text(item_option, item, f"{name}[{i}]") for i, item in enumerate(items)]
@@ -411,7 +412,7 @@ def _host(address: str) -> str:
 
 def _leak_message(variable: str, host: str, host_variable: str) -> str:
     return (
-        f"would send {variable} to {host}. If that is intended, say so outside the file: "
+        f"would send {variable} to {host}. If this is intended, allow it outside the file: "
         + (f"export {host_variable}=… with this host, or " if host_variable else "")
         + f"export {environment.ALLOWED_VARIABLES}={variable}"
     )
@@ -432,7 +433,7 @@ def _show(value: object) -> str:
 
 
 def _plugins_with(chooser: Option | None, name: str) -> list[str]:
-    """Return the plugins that have an option of that name."""
+    """Return the plugins that have an option with this name."""
     plugins: list[str] = []
     if chooser is None:
         return plugins

@@ -1,4 +1,4 @@
-"""YAML text, or a dict, as nodes that know their lines. `reading` checks them against declared options."""
+"""Parse YAML text, or a dict, into nodes with line numbers. `settings` checks them against declared options."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class YamlNode:
         return None if child is None or child.value is None else child
 
     def plain(self) -> JsonValue:
-        """Return plain data, without lines."""
+        """Return plain data, without line numbers."""
         if isinstance(self.value, dict):
             return {key: child.plain() for key, child in self.value.items()}
         return [child.plain() for child in self.value] if isinstance(self.value, list) else self.value
@@ -63,7 +63,7 @@ def read_file(path: Path) -> YamlNode:
 def read_text(text: str, *, file: str | None = None) -> YamlNode:
     """Read YAML text."""
     try:
-        # Composing instead of loading keeps the lines and never creates an object from a tag.
+        # Composing instead of loading keeps line numbers and never constructs an object from a tag.
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         if root is None:
             raise ConfigError("The file is empty; start with `stores:`.", file=file, line=1)
@@ -79,12 +79,12 @@ def read_text(text: str, *, file: str | None = None) -> YamlNode:
     except ConfigError:
         raise
     except ValueError as exc:
-        # Limits of Python, such as an integer of thousands of digits or the 31st of February.
-        raise ConfigError("Not valid YAML: a number or date is impossible.", file=file) from exc
+        # Python rejects some values, such as an integer with thousands of digits or the 31st of February.
+        raise ConfigError("Not valid YAML: it contains an impossible number or date.", file=file) from exc
 
 
 def from_plain(value: object, *, depth: int = 0) -> YamlNode:
-    """Return nodes for a dict from Python or JSON; they have no lines."""
+    """Return nodes for a dict from Python or JSON; they have no line numbers."""
     if depth > MAX_DEPTH:
         raise ConfigError(f"Nested more than {MAX_DEPTH} levels deep; a pipeline needs far less.")
     if isinstance(value, Mapping):
@@ -95,7 +95,7 @@ def from_plain(value: object, *, depth: int = 0) -> YamlNode:
 
 
 class _NodeReader:
-    """Converts PyYAML's nodes; counts them, because aliases can multiply without end."""
+    """Converts PyYAML nodes and counts them, because aliases can multiply without limit."""
 
     def __init__(self, file: str | None) -> None:
         self.file = file
@@ -106,7 +106,7 @@ class _NodeReader:
         line = node.start_mark.line + 1
         self.nodes += 1
         if self.nodes > MAX_NODES or depth > MAX_DEPTH:
-            raise self._error("Too large: aliases or nesting repeat without end.", line)
+            raise self._error("Too large: the file has too many nodes or levels, possibly because of aliases.", line)
         if node.tag not in _PLAIN_TAGS:
             raise self._error(f"The tag {node.tag!r} is not allowed; write plain values only.", line)
         if isinstance(node, yaml.MappingNode):
@@ -120,7 +120,7 @@ class _NodeReader:
                 key = str(key_node.value)
                 if key in mapping.value:
                     first = mapping.key_lines[key]
-                    raise self._error(f"The key {key!r} is here twice, first in line {first}; keep one.", key_line)
+                    raise self._error(f"The key {key!r} occurs twice, first in line {first}; keep one.", key_line)
                 mapping.key_lines[key] = key_line
                 mapping.value[key] = self.read(value_node, depth + 1)
             return mapping

@@ -1,4 +1,4 @@
-"""The demo: index the shipped passages, answer every question, and measure each ranking method."""
+"""The demo: index the bundled passages, search for every question, and measure each ranking method."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class DemoResult:
     index_s: float
     total_s: float
     missing: str = ""
-    """Reason why the models cannot run, if they cannot."""
+    """Reason why the models cannot run; empty if they can."""
 
 
 def passages() -> list[JsonObject]:
@@ -154,10 +154,10 @@ async def _measure_methods(
             ms = (time.perf_counter() - started) * 1000
             run.append((ranking.ids, ms))
         if len(methods) > 1:
-            # The trace of the default pipeline has the order of the cross-encoder alone.
+            # The trace of the default pipeline contains the order of the cross-encoder alone.
             order = list(ranking.trace.by_kind(StageKind.RERANK)[-1].order)
             cross_encoder_run.append((order, ms - ranking.timings.get("guard", 0.0)))
-        progress("asking", done, len(selected))
+        progress("searching", done, len(selected))
     rows = [_summarize(name, run, selected) for (name, _), run in zip(methods, runs, strict=True)]
     if len(methods) > 1:
         rows.insert(-1, _summarize("fused, cross-encoder only", cross_encoder_run, selected))

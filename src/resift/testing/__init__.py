@@ -124,7 +124,7 @@ class WritableStore(Protocol):
         ...
 
     async def delete(self, ids: Sequence[str]) -> int:
-        """Delete documents and return the number of deleted ones."""
+        """Delete documents and return the number of deleted documents."""
         ...
 
     async def count(self) -> int:
@@ -144,7 +144,7 @@ def sample_lists() -> list[list[Hit]]:
 
 
 def check_reranker(reranker: Reranker, lists: Sequence[Sequence[Hit]] | None = None, *, query: str = QUERY) -> None:
-    """Check that a reranker returns at most k hits of its input, unchanged and in a repeatable order."""
+    """Check that a reranker returns at most k hits from its input, unchanged and in a repeatable order."""
     per_store = [list(hits) for hits in (sample_lists() if lists is None else lists)]
     copy = [list(hits) for hits in per_store]
     known = {hit.id for hits in per_store for hit in hits}
@@ -153,15 +153,15 @@ def check_reranker(reranker: Reranker, lists: Sequence[Sequence[Hit]] | None = N
     _expect(isinstance(fused, list), "fuse must return a list")
     _expect(all(isinstance(hit, Hit) for hit in fused), "fuse must return Hits")
     ids = [hit.id for hit in fused]
-    _expect(set(ids) <= known, f"fuse invented ids: {sorted(set(ids) - known)}")
+    _expect(set(ids) <= known, f"fuse returned unknown ids: {sorted(set(ids) - known)}")
     _expect(len(ids) == len(set(ids)), "fuse returned an id twice")
     _expect(per_store == copy, "fuse changed its input")
     repeated = _run(reranker.fuse(per_store, k=10, query=query))
-    _expect(repeated == fused, "the same input gave another result")
+    _expect(repeated == fused, "the same input gave a different result")
     for k in (0, 1, 2):
         hits = _run(reranker.fuse(per_store, k=k, query=query))
         _expect(len(hits) <= k, f"fuse returned more than k={k} hits")
-    _expect(_run(reranker.fuse([], k=3, query=query)) == [], "no lists must give no hits")
+    _expect(_run(reranker.fuse([], k=3, query=query)) == [], "fuse must return no hits for no lists")
     try:
         _run(reranker.fuse(per_store, k=-1, query=query))
     except InputError:
@@ -184,12 +184,12 @@ def check_scorer(scorer: Scorer, *, query: str = QUERY) -> None:
     finite = all(value is None or math.isfinite(value) for value in scores.values)
     _expect(finite, "scores must be finite or None")
     repeated = _run(scorer.score(query, hits, deadline=Deadline.never()))
-    _expect(list(repeated.values) == list(scores.values), "the same input gave other scores")
+    _expect(list(repeated.values) == list(scores.values), "the same input gave different scores")
     declared = getattr(scorer, "info", None)
     _expect(declared is None or isinstance(declared, ScorerInfo), "info must be a resift.types.ScorerInfo")
     info = describe_scorer(scorer)
     name = declared_name(scorer)
-    _expect(info.name == name, f"info has the name {info.name!r}, the scorer {name!r}")
+    _expect(info.name == name, f"info.name is {info.name!r}, but the name of the scorer is {name!r}")
     low, high = _RANGES.get(info.score_scale, (-math.inf, math.inf))
     outside = [value for value in scores.values if value is not None and not low <= value <= high]
     _expect(not outside, f"{info.score_scale} scores lie between {low} and {high}, not {outside}")
@@ -220,9 +220,9 @@ async def check_store(store: WritableStore) -> None:
     _expect(hits[0].text == _TEXTS["paris"], "search must return the text unchanged")
     _expect(hits[0].metadata["page"] == 1, "search must return the metadata unchanged")
     _expect(len(await store.search(QUERY, k=1)) == 1, "search must return at most k hits")
-    _expect(await store.search(QUERY, k=0) == [], "k=0 must give no hits")
-    _expect(await store.search("  ", k=3) == [], "a blank query must give no hits")
-    _expect(await store.search(QUERY, k=3) == hits, "the same search must give the same hits")
+    _expect(await store.search(QUERY, k=0) == [], "k=0 must return no hits")
+    _expect(await store.search("  ", k=3) == [], "a blank query must return no hits")
+    _expect(await store.search(QUERY, k=3) == hits, "the same search must return the same hits")
     filtered = await store.search("capital cell", k=3, where={"kind": "biology"})
     _expect({hit.id for hit in filtered} <= {"cell"}, "where must filter by metadata")
     try:
@@ -236,7 +236,7 @@ async def check_store(store: WritableStore) -> None:
     _expect(await store.count() == 3, "adding a known id must replace the document")
     hits = await store.get(["rome", "unknown"])
     _expect([hit.text for hit in hits] == [text], "get must return the updated text")
-    _expect(await store.delete(["rome", "unknown"]) == 1, "delete must return how many were deleted")
+    _expect(await store.delete(["rome", "unknown"]) == 1, "delete must return the number of deleted documents")
     remaining = {hit.id for hit in await store.search("Rome", k=3)}
     _expect("rome" not in remaining, "search must not return a deleted document")
     await store.delete(["paris", "cell"])
@@ -258,7 +258,7 @@ def _run(awaitable: Awaitable[T]) -> T:
 def __getattr__(name: str) -> object:
     if name in ("ProviderServer", "FAULTS"):
         raise ImportError(
-            f"resift.testing.{name} of Resift 0.2 was removed. Start an HTTP server of your own that answers "
+            f"resift.testing.{name} of Resift 0.2 was removed. Start your own HTTP server that responds "
             "like the provider, and pass its address as base_url."
         )
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,7 +4,7 @@
 - Data is declared as types and read with `convert` (`declared_types`).
 - Options of plugins and stages are declared as fields of a dataclass (`options`).
 
-Code behind these three trusts its callers.
+Code behind these checks trusts its callers.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 DEFAULT_K = 10
-"""Number of hits in a ranking by default."""
+"""Default number of hits in a ranking."""
 
 _MAX_PATH_BYTES, _MAX_NAME_BYTES = 4096, 255
 
@@ -82,7 +82,7 @@ def check_query(query: object, *, allow_empty: bool = False) -> str:
 
 
 def check_number(value: object, name: str, *, gt: float | None = None, lt: float | None = None) -> float:
-    """Return a finite number between the bounds, which are exclusive."""
+    """Return the value as a float, or raise InputError unless it is finite and between the exclusive bounds."""
     number = as_float(value)
     in_range = (gt is None or number > gt) and (lt is None or number < lt)
     if not math.isfinite(number) or not in_range:
@@ -93,17 +93,17 @@ def check_number(value: object, name: str, *, gt: float | None = None, lt: float
 
 
 def check_seconds(value: object, name: str = "deadline_s") -> float | None:
-    """Return seconds ≥ 0; None means no limit."""
+    """Return the seconds, or raise InputError unless they are ≥ 0; None means no limit."""
     if value is None:
         return None
     number = as_float(value)
     if math.isnan(number) or number < 0:
-        raise InputError(f"{name} is {show_value(value)}; pass seconds ≥ 0, or None for no limit.")
+        raise InputError(f"{name} is {show_value(value)}; pass a number of seconds ≥ 0, or None for no limit.")
     return number
 
 
 def check_path(value: object, name: str) -> str:
-    """Return a path as text; refuse one that no file system accepts."""
+    """Return a path as a string, or raise InputError if no file system accepts it."""
     path = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
     if not isinstance(path, str) or not path:
         raise InputError(f"{name} is {show_value(value)}; pass a path.")
@@ -113,47 +113,49 @@ def check_path(value: object, name: str) -> str:
         encoded = b"\0"
     parts = encoded.replace(b"\\", b"/").split(b"/")
     if b"\0" in encoded or len(encoded) >= _MAX_PATH_BYTES or max(map(len, parts)) > _MAX_NAME_BYTES:
-        raise InputError(f"{name} is too long for a path or has characters that no path can have; pass a path.")
+        raise InputError(
+            f"{name} is too long for a path or contains characters that are not allowed in a path; pass a path."
+        )
     return path
 
 
 def check_choice(value: object, choices: Collection[str], what: str) -> str:
-    """Return the value if it is one of the choices."""
+    """Return the value, or raise InputError unless it is one of the choices."""
     if not isinstance(value, str) or value not in choices:
         raise InputError(f"Unknown {what} {show_value(value)}. {did_you_mean(str(value), choices)}")
     return value
 
 
 def check_list(value: Iterable[T], name: str, of: str) -> list[T]:
-    """Return the items as a list; a single string or mapping is refused."""
+    """Return the items as a list, or raise InputError for a string, a mapping or a single value."""
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
         raise InputError(f"{name} is {type_name(value)}; pass a list of {of}.")
     return list(value)
 
 
 def check_mapping(value: object, name: str) -> Mapping[str, object] | None:
-    """Return a mapping or None."""
+    """Return the value, or raise InputError unless it is a mapping or None."""
     if value is not None and not isinstance(value, Mapping):
         raise InputError(f"{name} is {type_name(value)}; pass a dict.")
     return value
 
 
 def check_text(value: object, name: str) -> str:
-    """Return a string."""
+    """Return the value, or raise InputError unless it is a string."""
     if not isinstance(value, str):
         raise InputError(f"{name} is {type_name(value)}; pass a string.")
     return value
 
 
 def check_callable(value: T, name: str, what: str) -> T:
-    """Return a value that can be called."""
+    """Return the value, or raise InputError unless it is callable."""
     if not callable(value):
         raise InputError(f"{name} is {type_name(value)}; pass {what}.")
     return value
 
 
 def show_value(value: object, *, hide_text: bool = False) -> str:
-    """Return a value for a message; only the type of a long string, which may be a document."""
+    """Return a value as text for a message; a long string may be a document, so only its type is shown."""
     if isinstance(value, int) and abs(value) >= 10**20:
         return "a number with many digits"
     if value is None or isinstance(value, (int, float)):
@@ -164,16 +166,17 @@ def show_value(value: object, *, hide_text: bool = False) -> str:
 
 
 def check_arguments(function: Callable[P, T]) -> Callable[P, T]:
-    """Return a public function that checks its arguments against its annotations.
+    """Decorate a public function so that it checks its arguments against its annotations.
 
-    For constructors and other rare calls. Annotations that cannot be checked at run time pass.
+    Use it for constructors and other infrequent calls. Annotations that cannot be checked at run time are
+    ignored.
     """
     parameters = inspect.signature(function).parameters
 
     def check(args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
-        hints, closed = _read_annotations(function)
+        hints, rejects_unknown = _read_annotations(function)
         for name, value in (*zip(parameters, args, strict=False), *kwargs.items()):
-            if closed and name not in parameters and name not in hints:
+            if rejects_unknown and name not in parameters and name not in hints:
                 raise TypeError(f"{function.__qualname__}() got an unexpected keyword argument {name!r}")
             if name in hints and not _accepts(value, hints[name]):
                 owner = function.__qualname__.removesuffix(".__init__")
@@ -197,7 +200,7 @@ def check_arguments(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def check_fields(value: DataclassInstance) -> None:
-    """Raise InputError for the first field of a dataclass with the wrong type; for `__post_init__`."""
+    """Raise InputError for the first field of a dataclass with the wrong type; call it in `__post_init__`."""
     for name, hint in _field_hints(type(value)).items():
         field = getattr(value, name)
         if not _accepts(field, hint):
@@ -214,7 +217,7 @@ def _field_hints(kind: type) -> dict[str, object]:
 def _read_annotations(function: Callable[..., object]) -> tuple[dict[str, object], bool]:
     """Return the hints of a function's parameters, and whether all its keyword arguments are known."""
     hints: dict[str, object] = {}
-    closed = False
+    rejects_unknown = False
     for parameter in inspect.signature(function).parameters.values():
         annotation = parameter.annotation
         if parameter.kind is parameter.VAR_POSITIONAL or annotation is parameter.empty:
@@ -228,8 +231,8 @@ def _read_annotations(function: Callable[..., object]) -> tuple[dict[str, object
             hints[parameter.name] = hint
         elif typing.get_origin(hint) is typing.Unpack:  # options passed on as **kwargs of a TypedDict
             hints |= typing.get_type_hints(typing.get_args(hint)[0])
-            closed = True
-    return hints, closed
+            rejects_unknown = True
+    return hints, rejects_unknown
 
 
 def _accepts(value: object, hint: object) -> bool:
@@ -239,17 +242,17 @@ def _accepts(value: object, hint: object) -> bool:
         return isinstance(value, hint)
     try:
         type_info(hint)
-    except TypeError:  # not a type that can be checked at run time
+    except TypeError:  # the type cannot be checked at run time
         return True
     return all(problem.kind == "range" for problem in find_problems(value, hint))
 
 
 def _wrong_type(owner: str, name: str, value: object, hint: object) -> InputError:
     # Text may be a document or a key, so only its type is shown.
-    shown = show_value(value, hide_text=True)
+    description = show_value(value, hide_text=True)
     if isinstance(value, (list, tuple)) and value:
-        shown += f" with {type_name(value[0])}"
-    return InputError(f"{owner}: {name} is {shown}; pass {_show_hint(hint)}.")
+        description += f" with {type_name(value[0])}"
+    return InputError(f"{owner}: {name} is {description}; pass {_show_hint(hint)}.")
 
 
 def _show_hint(hint: object) -> str:
@@ -259,5 +262,5 @@ def _show_hint(hint: object) -> str:
         return " or ".join(map(repr, typing.get_args(hint)))
     if hint is type(None):
         return "None"
-    # Class names without their modules: users import them from the package.
+    # Show class names without their modules, because users import them from the package.
     return re.sub(r"(?<![\w.])[\w.]*\.(?=\w)", "", inspect.formatannotation(hint))

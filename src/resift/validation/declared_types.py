@@ -1,7 +1,7 @@
-"""Data read as a declared type: files on disk, HTTP bodies and values of options.
+"""Convert data to declared types: files on disk, HTTP bodies and option values.
 
-msgspec reads the data. It stops at the first mistake and describes it for machines. `find_problems` walks
-the same declaration and reports every mistake, with its place, for people.
+msgspec converts the data. It stops at the first mistake, and its message is meant for machines. `find_problems`
+walks the same declaration and reports every mistake and its location for people.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Path = tuple[str | int, ...]
 ProblemKind = Literal["type", "range", "size", "blank", "choice", "missing", "unknown"]
 
 NOT_BLANK = r"\S"
-"""Pattern of a string with at least one visible character: the only pattern in declared types."""
+"""Pattern for a string with at least one visible character; declared types use no other pattern."""
 _NOT_BLANK = re.compile(NOT_BLANK)
 
 _TYPE_NAMES = {
@@ -43,10 +43,10 @@ _BOUNDS = (("> ", "gt"), ("≥ ", "ge"), ("< ", "lt"), ("≤ ", "le"))
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One mistake in data: its place, its value and the declared type.
+    """One mistake in data: its location, its value and the declared type.
 
-    `path` has the keys and positions from the root. For an unknown key, `expected` is the type of the
-    mapping and `allowed` has its keys.
+    `path` contains the keys and positions from the root. For an unknown key, `expected` is the type of the
+    mapping and `allowed` contains its keys.
     """
 
     path: Path
@@ -56,7 +56,7 @@ class Problem:
     allowed: tuple[str, ...] = ()
 
     def name(self, root: str = "") -> str:
-        """Return the place as `root.key[0]`."""
+        """Return the location as `root.key[0]`."""
         name = root
         for part in self.path:
             name += f"[{part}]" if isinstance(part, int) else f".{part}" if name else part
@@ -66,7 +66,7 @@ class Problem:
 def convert(data: object, declared: type[T], *, name: str) -> T:
     """Return the data as the declared type; raise InputError for the first mistake.
 
-    The message names the place and the type of the value, never the value: it may be a document.
+    The message names the location and the type of the value, never the value itself, which may be a document.
     """
     import msgspec
 
@@ -227,7 +227,7 @@ def _find_in_union(value: object, expected: kinds.UnionType, path: Path) -> Iter
 
 
 def _find_in_collection(value: object, expected: kinds.CollectionType, path: Path) -> Iterator[Problem]:
-    # A string is a collection of strings to Python, which is never intended.
+    # In Python, a string is a collection of strings, but it is never meant as one here.
     if not isinstance(value, Collection) or isinstance(value, (str, bytes, bytearray, Mapping)):
         yield Problem(path, "type", value, expected)
         return

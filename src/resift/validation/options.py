@@ -36,7 +36,7 @@ OptionType = Literal[
     "names or weights", "mapping", "section", "sections",
 ]  # fmt: skip
 """The type of an option. It follows from the field's annotation, except for four kinds of text: a `path`, an
-`address` (both may use ${VARIABLES}), a `key file`, and a `variable` (the name of one, for secrets)."""
+`address` (both may use ${VARIABLES}), a `key file`, and a `variable` (the name of a variable with a secret)."""
 
 TYPE_NAMES: Mapping[OptionType, str] = {
     "text": "text",
@@ -75,27 +75,27 @@ class Option:
     gt: float | None = None
     choices: Choices = ()
     advice: Callable[[str], str] | None = None
-    """Returns the next step for a value that is not one of the choices."""
+    """Returns advice for a value that is not one of the choices."""
     must_exist: bool = False
     variables: tuple[str, ...] = ()
     """Environment variables intended for this option; any other must be allowed outside the file."""
     plugins: str = ""
-    """The entry-point group that the value names a plugin of; that plugin's options join the section."""
+    """The entry-point group of the plugin named by the value; the plugin's options join the section."""
     nested: type | None = None
     """The dataclass of a nested section."""
     defaults_from: object = None
-    """An instance that the nested section takes its defaults from."""
+    """An instance with the defaults of the nested section."""
     optional: bool = False
     """Whether None is allowed."""
     aliases: tuple[str, ...] = ()
-    """Names of earlier versions; still accepted, with a DeprecationWarning."""
+    """Names from earlier versions; still accepted, with a DeprecationWarning."""
 
     def allowed(self) -> list[str]:
-        """Return the values to choose from; empty if there is no fixed choice."""
+        """Return the allowed values; empty if there is no fixed set of values."""
         return list(self.choices() if callable(self.choices) else self.choices)
 
     def bounds(self) -> str:
-        """Return the bounds in words, such as "≥ 1, ≤ 1000"; empty if there are none."""
+        """Return the bounds as text, such as "≥ 1, ≤ 1000"; empty if there are none."""
         signs = (("> ", self.gt), ("≥ ", self.min), ("≤ ", self.max))
         return ", ".join(f"{sign}{bound:g}" for sign, bound in signs if bound is not None)
 
@@ -142,9 +142,9 @@ def option(
 ) -> Any:
     """Declare a dataclass field as an option; `key` is its name in files if that differs.
 
-    `kind` is needed for paths, addresses and variables only; otherwise it follows from the annotation.
-    `aliases` are names of earlier versions that files may still use. Decorate the dataclass with
-    `accept_aliases` if Python callers may use them too.
+    `kind` is required only for paths, addresses and variables; otherwise it follows from the annotation.
+    `aliases` are names from earlier versions that files may still use. If Python callers may use them as well,
+    decorate the dataclass with `accept_aliases`.
     """
     facts = {
         "help": help, "kind": kind, "key": key, "min": min, "max": max, "gt": gt, "choices": choices,
@@ -170,16 +170,16 @@ _OLD_ARGUMENTS = {
 
 
 def warn_renamed(old: str, new: str, *, stacklevel: int) -> None:
-    """Warn that a name of version 0.2 was used."""
+    """Warn that a name from version 0.2 was used."""
     warnings.warn(
-        f"{old} is called {new} since 0.3; the old name is removed in 0.4.",
+        f"{old} was renamed to {new} in 0.3; the old name will be removed in 0.4.",
         DeprecationWarning,
         stacklevel=stacklevel + 1,
     )
 
 
 def accept_aliases(declared: C) -> C:
-    """Let a dataclass take and return its options under their aliases too, with a DeprecationWarning.
+    """Let a dataclass accept and return its options under their aliases, with a DeprecationWarning.
 
     Put it above `@dataclass`. `dataclasses.replace` accepts the old names as well.
     """
@@ -200,7 +200,7 @@ def accept_aliases(declared: C) -> C:
 
         return property(read)
 
-    setattr(declared, "__init__", construct_with_aliases)  # noqa: B010 - mypy refuses the assignment
+    setattr(declared, "__init__", construct_with_aliases)  # noqa: B010 - mypy rejects the assignment
     for alias, name in names.items():
         setattr(declared, alias, old_attribute(alias, name))
     return declared
@@ -237,7 +237,7 @@ def build_options(declared: type[T], values: Mapping[str, object]) -> T:
 
 
 def check_options(options: object) -> None:
-    """Raise InputError for the first invalid option of an instance; for `__post_init__`."""
+    """Raise InputError for the first invalid option of an instance; call it in `__post_init__`."""
     owner: type = type(options)
     for field, declared in zip(_option_fields(owner), _own_options(owner), strict=True):
         value = getattr(options, field.name)
@@ -247,12 +247,12 @@ def check_options(options: object) -> None:
         expected = _violation(declared, value)
         if expected:
             plain = value is None or isinstance(value, (str, float)) or (isinstance(value, int) and abs(value) < 10**20)
-            shown = repr(value) if plain else type_name(value)
-            raise InputError(f"{owner.__name__} {field.name} is {shown}; it must be {expected}.")
+            description = repr(value) if plain else type_name(value)
+            raise InputError(f"{owner.__name__} {field.name} is {description}; it must be {expected}.")
 
 
 def _violation(declared: Option, value: object) -> str:
-    """Return what a value must be if it is invalid; an empty string if it is valid."""
+    """Return the expected type or choices if a value is invalid; an empty string if it is valid."""
     if declared.kind == "section":
         valid = dataclasses.is_dataclass(value)
     elif declared.kind == "sections":
