@@ -103,12 +103,12 @@ def score_scale(args: argparse.Namespace) -> Scale:
     return scale or ("relevance" if args.calibration is None else "probability")
 
 
-def _numeric(read: Callable[[str], N], is_allowed: Callable[[N], bool], what: str) -> Callable[[str], N]:
+def _numeric(read: Callable[[str], N], is_allowed: Callable[[N], bool], expected: str) -> Callable[[str], N]:
     def parse(text: str) -> N:
         with contextlib.suppress(ValueError, OverflowError):
             if is_allowed(value := read(text)):
                 return value
-        raise argparse.ArgumentTypeError(f"{text} is not valid; use {what}")
+        raise argparse.ArgumentTypeError(f"{text} is not valid; use {expected}")
 
     return parse
 

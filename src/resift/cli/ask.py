@@ -174,8 +174,8 @@ def _print_pack(args: argparse.Namespace) -> int:
     names = ("articles", "sections", "links", "embedder", "dimension", "version")
     facts = {name: getattr(info, name) for name in names}
     if args.json:
-        linked = [{"title": title, "links": links} for title, links in info.most_linked]
-        return print_json({"pack": str(args.pack), **facts, "most_linked": linked, "meta": dict(info.meta)})
+        most_linked = [{"title": title, "links": links} for title, links in info.most_linked]
+        return print_json({"pack": str(args.pack), **facts, "most_linked": most_linked, "meta": dict(info.meta)})
     print_table(("property", "value"), [(name, str(value)) for name, value in facts.items()])
     if info.most_linked:
         print_text()

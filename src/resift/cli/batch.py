@@ -53,14 +53,14 @@ def run_batch(args: argparse.Namespace) -> int:
             max_failed=args.max_failed,
             on_progress=on_progress,
         )
-    loaded: BatchReport | None = None
+    load_report: BatchReport | None = None
     if args.store is not None:
         with show_progress("loading") as on_progress:
-            loaded = load_shards(
+            load_report = load_shards(
                 args.out, args.store, engine=_choose_engine(args), workers=args.workers, on_progress=on_progress
             )
-    (_print_data if args.json else _print_report)(args, report, loaded)
-    return 1 if report.failed or (loaded is not None and loaded.failed) else 0
+    (_print_data if args.json else _print_report)(args, report, load_report)
+    return 1 if report.failed or (load_report is not None and load_report.failed) else 0
 
 
 @contextmanager
@@ -105,7 +105,7 @@ def _create_work(args: argparse.Namespace) -> BatchWork:
     return batch.EmbedWork(**options) if args.kind == "embed" else batch.IndexWork(**options)
 
 
-def _print_data(args: argparse.Namespace, report: BatchReport, loaded: BatchReport | None) -> None:
+def _print_data(args: argparse.Namespace, report: BatchReport, load_report: BatchReport | None) -> None:
     hours = report.hours_per_million
     print_json(
         {
@@ -119,12 +119,12 @@ def _print_data(args: argparse.Namespace, report: BatchReport, loaded: BatchRepo
             "workers": report.workers,
             "hours_per_million": None if hours is None else round(hours, 4),
             "cost_per_million": None if hours is None or not args.price else round(hours * args.price, 4),
-            "loaded": None if loaded is None else loaded.written,
+            "loaded": None if load_report is None else load_report.written,
         }
     )
 
 
-def _print_report(args: argparse.Namespace, report: BatchReport, loaded: BatchReport | None) -> None:
+def _print_report(args: argparse.Namespace, report: BatchReport, load_report: BatchReport | None) -> None:
     for name in report.empty:
         print_error(f"{name} has no rows")
     if report.failed:
@@ -138,9 +138,9 @@ def _print_report(args: argparse.Namespace, report: BatchReport, loaded: BatchRe
         cost = f", {hours * args.price:.2f} at {args.price:g} per hour" if args.price else ""
         workers = count(report.workers, "worker")
         print_text(wrap(f"A million rows take {time} with {workers} on this hardware{cost}."))
-    if loaded is not None:
+    if load_report is not None:
         # The index may contain fewer chunks, because chunks with the same id replace one another.
-        print_text(f"Loaded {loaded.written} chunks into {args.store} ({loaded.seconds:.1f} s).")
+        print_text(f"Loaded {load_report.written} chunks into {args.store} ({load_report.seconds:.1f} s).")
         is_pipeline = args.store.suffix.lower() in (".yaml", ".yml")
         command = "resift store optimize" if is_pipeline else "resift search … --store"
         print_text(f"Next: {command} {shell_path(args.store)}")

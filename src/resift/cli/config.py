@@ -106,11 +106,11 @@ def _summarize(settings: Settings) -> list[tuple[str, str]]:
     rerank = settings["rerank"]
     if rerank is not None:
         scorers = rerank["tiers"] or [rerank]
-        names = " > ".join(f"{each['kind']} {each.get('model') or ''}".strip() for each in scorers)
+        names = " > ".join(f"{scorer['kind']} {scorer.get('model') or ''}".strip() for scorer in scorers)
         adaptive = settings["fusion"]["method"] == WEIGHTED and not rerank["depth"]
         depth = "adaptive depth" if adaptive else f"the top {rerank['depth'] or 20}"
         rows.append(("rerank", f"{names}, {depth}"))
-        unset = [name for each in scorers for name in unset_key_variables(each)]
+        unset = [name for scorer in scorers for name in unset_key_variables(scorer)]
         rows += [("note", f"{name} is not set: its tier will be skipped") for name in unset]
         guard = settings["guard"]
         rows.append(("blend", "on" if guard is None or guard["blend"] else "off"))
@@ -161,19 +161,19 @@ def run_init(args: argparse.Namespace) -> int:
         sys.stderr.flush()
         return sys.stdin.readline().strip() or default
 
-    where = args.store or ask("What do you want to search (a database file, a folder, a URL)?")
-    if not where:
+    location = args.store or ask("What do you want to search (a database file, a folder, a URL)?")
+    if not location:
         raise InputError("Specify what to search: --store FILE, FOLDER, postgresql://… or http://…")
-    source = find_source(where)
+    source = find_source(location)
     next_step = f"resift search WORDS --pipeline {shell_path(args.output)}"
     if source.kind == "index":
         text = default_file("docs.db")
         index = shell_path(args.output.with_name("docs.db"))
         next_step = f"resift index {shell_path(source.arguments['folder'])} --store {index}"
     elif source.kind == "sqlite":
-        text = default_file(_relative(where, args.output))
+        text = default_file(_relative(location, args.output))
     else:
-        text = _describe_store(args, source, where, ask)
+        text = _describe_store(args, source, location, ask)
     args.output.parent.mkdir(parents=True, exist_ok=True)
     args.output.write_text(text, encoding="utf-8")
     if "${" in text:
@@ -184,7 +184,7 @@ def run_init(args: argparse.Namespace) -> int:
     return 0
 
 
-def _describe_store(args: argparse.Namespace, source: Source, where: str, ask: Callable[..., str]) -> str:
+def _describe_store(args: argparse.Namespace, source: Source, location: str, ask: Callable[..., str]) -> str:
     """Open the store, which validates all names, and return the text of its pipeline file."""
     table = args.table or _choose_table(source, ask)
     store = _open(source, table, args.text, args.id)
@@ -200,7 +200,7 @@ def _describe_store(args: argparse.Namespace, source: Source, where: str, ask: C
     if args.id:
         keys["id"] = args.id
     if source.path_key:
-        keys[source.path_key] = _relative(where, args.output)
+        keys[source.path_key] = _relative(location, args.output)
     store.release()
     return pipeline_text(source, table, keys)
 
@@ -244,7 +244,7 @@ def find_source(where: str) -> Source:
 
 
 def _find_in_folder(path: Path) -> Source:
-    lance = sorted(each.stem for each in path.glob("*.lance"))
+    lance = sorted(table.stem for table in path.glob("*.lance"))
     if lance:
         return Source("lancedb-table", "a LanceDB table", {"uri": str(path)}, "table", lance, "uri")
     if (path / "chroma.sqlite3").is_file():
@@ -290,9 +290,9 @@ def pipeline_text(source: Source, table: str, keys: JsonMapping) -> str:
     return template.format(what=source.what, name=json.dumps(name), kind=source.kind, keys="\n".join(lines))
 
 
-def _relative(where: str, output: Path) -> str:
+def _relative(location: str, output: Path) -> str:
     """Return a path relative to the folder of the pipeline file, as the file requires."""
-    path = Path(where).expanduser()
+    path = Path(location).expanduser()
     return str(path) if path.is_absolute() else os.path.relpath(path, output.parent)
 
 

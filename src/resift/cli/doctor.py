@@ -63,7 +63,11 @@ class Finding:
 def run_doctor(args: argparse.Namespace) -> int:
     """Run all checks and show the findings."""
     findings = _check_all(args.extras, probe=args.models) if args.store is None else run_sync(check_store(args.store))
-    broken = [each for each in findings if each.state == "broken" or (each.name in args.extras and each.state != "ok")]
+    broken = [
+        finding
+        for finding in findings
+        if finding.state == "broken" or (finding.name in args.extras and finding.state != "ok")
+    ]
     fixes = [finding.fix for finding in broken if finding.fix]
     if fixes:
         next_step = fixes[0]
@@ -142,17 +146,19 @@ def check_models() -> list[Finding]:
     return [_check_model(name, "built in") for name in sorted(builtin_ids())]
 
 
-def _check_model(name: str, pinned: str) -> Finding:
+def _check_model(name: str, pin_source: str) -> Finding:
     spec = find_spec(name)
     try:
         files = resolve(name, download=False)
     except ModelError as exc:
-        if pinned == "lock file":
+        if pin_source == "lock file":
             return Finding("model", name, "broken", str(exc), f"resift models verify {name}")
         if "has no files of" in str(exc):
             return Finding("model", name, "absent", f"{spec.kind}, not on this machine")
         return Finding("model", name, "broken", str(exc))
-    kind, source = (spec.kind, files.source) if pinned == "built in" else (f"{spec.kind}, {spec.precision}", pinned)
+    kind, source = (
+        (spec.kind, files.source) if pin_source == "built in" else (f"{spec.kind}, {spec.precision}", pin_source)
+    )
     return Finding("model", name, "ok", f"{kind}, verified, from the {source}")
 
 

@@ -72,30 +72,30 @@ class Measurements:
 
 def run_eval(args: argparse.Namespace) -> int:
     """Evaluate and show the results; exit code 0 unless an input is broken."""
-    measured = _measure(args, args.pipeline)
-    outcomes = measured.outcomes
+    measurements = _measure(args, args.pipeline)
+    outcomes = measurements.outcomes
     if args.report:
-        _write_report(args, measured)
+        _write_report(args, measurements)
     if args.json:
-        results = [_outcome_data(each, args) for each in outcomes]
-        return print_json({"data": measured.title, "judged": len(measured.qrels), "results": results})
+        results = [_outcome_data(outcome, args) for outcome in outcomes]
+        return print_json({"data": measurements.title, "judged": len(measurements.qrels), "results": results})
     measures = list(outcomes[0].quality.per_query)
     _print_means(outcomes, measures, complete=args.complete)
     for measure in measures if args.per_query else ():
         print_text()
         print_text(measure)
-        values = [each.quality.per_query[measure] for each in outcomes]
+        values = [outcome.quality.per_query[measure] for outcome in outcomes]
         rows = [
             [query, *(f"{each[query]:.4f}" if query in each else "–" for each in values)]
             for query in dict.fromkeys(query for each in values for query in each)
         ]
-        print_table(["query", *(each.name for each in outcomes)], rows)
+        print_table(["query", *(outcome.name for outcome in outcomes)], rows)
     return 0
 
 
 def _print_means(outcomes: list[Outcome], measures: list[str], *, complete: bool) -> None:
     """Print means and latencies, one row per system."""
-    timed = any(outcome.latency for outcome in outcomes)
+    has_latency = any(outcome.latency for outcome in outcomes)
     counts = [len(outcome.quality.per_query[measures[0]]) for outcome in outcomes]
     has_counts = len(set(counts)) > 1
     rows: list[list[object]] = []
@@ -103,10 +103,10 @@ def _print_means(outcomes: list[Outcome], measures: list[str], *, complete: bool
         means = outcome.quality.means(complete=complete)
         row: list[object] = [outcome.name, *(f"{means[measure]:.4f}" for measure in measures)]
         row += [queries] if has_counts else []
-        row += [f"{outcome.latency.get(name, 0):.1f}" for name in ("p50", "p95", "p99")] if timed else []
+        row += [f"{outcome.latency.get(name, 0):.1f}" for name in ("p50", "p95", "p99")] if has_latency else []
         rows.append(row)
-    headers = ["pipeline" if timed else "run", *measures, *(["queries"] if has_counts else [])]
-    print_table([*headers, *(("p50 ms", "p95 ms", "p99 ms") if timed else ())], rows, stretch=0)
+    headers = ["pipeline" if has_latency else "run", *measures, *(["queries"] if has_counts else [])]
+    print_table([*headers, *(("p50 ms", "p95 ms", "p99 ms") if has_latency else ())], rows, stretch=0)
     if not has_counts:
         print_text(style(f"{counts[0]} queries", "dim"))
 
@@ -138,18 +138,20 @@ def run_compare(args: argparse.Namespace) -> int:
         raise InputError(
             "Name two or more pipelines or run files to compare, for example: resift compare DATA rrf default"
         )
-    measured = _measure(args, pipelines)
-    base, *others = measured.outcomes
+    measurements = _measure(args, pipelines)
+    base, *others = measurements.outcomes
     measures = list(base.quality.per_query)
-    rows = differences(measured.outcomes, measures)
+    rows = differences(measurements.outcomes, measures)
     limit = max(0, args.moved)
-    changes = {each.name: moved_queries(base, each, measures[0], measured.qrels, limit=limit) for each in others}
+    changes = {
+        outcome.name: moved_queries(base, outcome, measures[0], measurements.qrels, limit=limit) for outcome in others
+    }
     if args.report:
-        _write_report(args, measured)
+        _write_report(args, measurements)
     if args.json:
         return print_json(
             {
-                "data": measured.title,
+                "data": measurements.title,
                 "base": base.name,
                 "differences": [{**asdict(row), "difference": row.mean} for row in rows],
                 "moved": {name: [asdict(query) for query in queries] for name, queries in changes.items()},
@@ -175,7 +177,7 @@ def run_compare(args: argparse.Namespace) -> int:
         print_table(headers, cells, stretch=0)
         print_text()
         print_text(style(f"{measures[0]}: largest changes from {base.name} to {name}", "bold"))
-        _print_changes(queries, measured.queries)
+        _print_changes(queries, measurements.queries)
     return 0
 
 
@@ -264,17 +266,17 @@ def _measure_names(args: argparse.Namespace) -> Sequence[str]:
     return [measure_name(name) for name in names if name.strip()] or DEFAULT_MEASURES
 
 
-def _write_report(args: argparse.Namespace, measured: Measurements) -> None:
+def _write_report(args: argparse.Namespace, measurements: Measurements) -> None:
     installed = {dist.name for dist in metadata.distributions()}
     packages = [name for name in ("resift", "numpy", "tokenizers", "ir-measures") if name in installed]
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in packages)
     facts = {
         "date": datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
         "command": f"resift {shlex.join(args.words)}",
-        **({"models": ", ".join(measured.models)} if measured.models else {}),
+        **({"models": ", ".join(measurements.models)} if measurements.models else {}),
         "versions": f"{versions}, Python {platform.python_version()}, {platform.machine()}",
     }
-    page = report(measured.title, measured.outcomes, measured.qrels, measured.queries, facts=facts)
+    page = report(measurements.title, measurements.outcomes, measurements.qrels, measurements.queries, facts=facts)
     atomic_write(args.report, page)
     _note(f"report: {args.report}")
 

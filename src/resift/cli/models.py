@@ -92,7 +92,7 @@ def _add(args: argparse.Namespace) -> int:
             progress.label = str(fields["file"])
             progress.update(fields["done_bytes"] >> 20, max(1, fields["total_bytes"] >> 20))
 
-        added = add_model(
+        result = add_model(
             args.source,
             name=args.name,
             precision=args.precision,
@@ -103,19 +103,19 @@ def _add(args: argparse.Namespace) -> int:
             progress=show_download,
         )
     if args.json:
-        probe = None if added.probe is None else {**asdict(added.probe), "passed": added.probe.passed}
-        head = {"head": added.description.head, "lock": str(added.lock), "probe": probe}
-        return print_json({**_to_json(added.model), **head})
-    print_text(style(added.model.id, "bold"))
-    _print_rows(_describe(added))
-    option = "embedder" if added.model.kind == "bi-encoder" else "reranker"
-    usage = f'resift.Index("docs.db", {option}="{added.model.id}")'
-    print_text(wrap(f"Pinned in {added.lock}. Use it by name: {usage}"))
+        probe = None if result.probe is None else {**asdict(result.probe), "passed": result.probe.passed}
+        head = {"head": result.description.head, "lock": str(result.lock), "probe": probe}
+        return print_json({**_to_json(result.model), **head})
+    print_text(style(result.model.id, "bold"))
+    _print_rows(_describe(result))
+    option = "embedder" if result.model.kind == "bi-encoder" else "reranker"
+    usage = f'resift.Index("docs.db", {option}="{result.model.id}")'
+    print_text(wrap(f"Pinned in {result.lock}. Use it by name: {usage}"))
     return 0
 
 
-def _describe(added: AddedModel) -> list[tuple[str, str]]:
-    model, description, report = added.model, added.description, added.probe
+def _describe(result: AddedModel) -> list[tuple[str, str]]:
+    model, description, report = result.model, result.description, result.probe
     pooling = "cls" if description.pooling == "first" else description.pooling
     rows = [
         ("kind", description.kind),
@@ -206,14 +206,14 @@ def _show(args: argparse.Namespace) -> int:
     import msgspec
 
     model = read_lock(default_lock_path()).get(args.name)
-    known = known_models().get(args.name)
+    known_model = known_models().get(args.name)
     fields: JsonObject
-    if model is None and known is not None:
-        fields = msgspec.to_builtins(known)
+    if model is None and known_model is not None:
+        fields = msgspec.to_builtins(known_model)
         if args.json:
-            return print_json({**fields, "pinned": False, "add": known.add_command})
+            return print_json({**fields, "pinned": False, "add": known_model.add_command})
         _print_rows([(key, _join(value)) for key, value in fields.items() if value not in ("", None)])
-        print_text(f"Not pinned. To use it, run: {known.add_command}")
+        print_text(f"Not pinned. To use it, run: {known_model.add_command}")
         return 0
     spec = find_spec(args.name)
     if model is not None:

@@ -102,12 +102,12 @@ def _candidates(documents: Documents, args: argparse.Namespace) -> list[JsonObje
         if args.id_key and candidate["id"] in (None, ""):
             raise DataFormatError(f"document {position} has no {args.id_key!r}", file=documents.name)
         candidates.append(candidate)
-    empty = sum(not read_text(row, keys).text.strip() for row in documents.rows)
-    if empty == len(documents.rows):
+    num_empty = sum(not read_text(row, keys).text.strip() for row in documents.rows)
+    if num_empty == len(documents.rows):
         reason = no_text(documents.rows[:50], keys, "--fields or --text-key")
         raise DataFormatError(f"no document has text: {reason}", file=documents.name)
-    if empty:
-        documents.warnings.append(f"{empty} of {len(documents.rows)} documents have no text and are ranked last")
+    if num_empty:
+        documents.warnings.append(f"{num_empty} of {len(documents.rows)} documents have no text and are ranked last")
     return candidates
 
 

@@ -179,26 +179,26 @@ def _print_report(tuned: TuningResult, row: Difference, trained_on: int, *, adop
     print_text(wrap(advice))
 
 
-def _fit_judged(args: argparse.Namespace, fitted: ClickFit, header: Header) -> int:
-    lines = [f"{fitted.questions} queries, {fitted.good} good hits, {fitted.bad} bad ones"]
-    if fitted.error:
-        lines.append(f"gain on held-out queries: {fitted.gain:+.3f} ± {fitted.error:.3f}")
-    return _report_fit(args, fitted, header, lines)
+def _fit_judged(args: argparse.Namespace, fit: ClickFit, header: Header) -> int:
+    lines = [f"{fit.questions} queries, {fit.good} good hits, {fit.bad} bad ones"]
+    if fit.error:
+        lines.append(f"gain on held-out queries: {fit.gain:+.3f} ± {fit.error:.3f}")
+    return _report_fit(args, fit, header, lines)
 
 
 def _report_fit(
-    args: argparse.Namespace, fitted: ClickFit | ClickLogFit, header: Header, lines: list[str], **counts: int
+    args: argparse.Namespace, fit: ClickFit | ClickLogFit, header: Header, lines: list[str], **counts: int
 ) -> int:
-    adopt = not fitted.reason
+    adopt = not fit.reason
     if args.json:
-        print_json({**asdict(fitted), **counts, "best": fitted.best.plain(), "adopt": adopt})
+        print_json({**asdict(fit), **counts, "best": fit.best.plain(), "adopt": adopt})
     else:
-        best = fitted.best
+        best = fit.best
         shifts = f"weight of vector search: {best.dense_shift:+g}, of the reranker: {best.reranker_shift:+g}"
-        result = f"Better on held-out queries. {shifts}" if adopt else f"The default is kept: {fitted.reason}."
+        result = f"Better on held-out queries. {shifts}" if adopt else f"The default is kept: {fit.reason}."
         for line in (*lines, result):
             print_text(line)
-    _write_yaml(args, fitted.best, header, adopt=adopt)
+    _write_yaml(args, fit.best, header, adopt=adopt)
     return 0
 
 
@@ -214,17 +214,17 @@ def _record_clicks(args: argparse.Namespace, clicks: Collection) -> Recording:
 def _fit_click_log(args: argparse.Namespace) -> int:
     labels = label_clicks(read_click_log(args.click_log))
     recording = _record_clicks(args, labels.collection(args.click_log))
-    fitted = fit_click_log(recording, labels)
-    lines = [f"{fitted.queries} queries, {labels.impressions} impressions, {labels.clicks} clicks"]
+    fit = fit_click_log(recording, labels)
+    lines = [f"{fit.queries} queries, {labels.impressions} impressions, {labels.clicks} clicks"]
     if labels.ignored_clicks:
         ignored = f"{labels.ignored_clicks} clicks are ignored: they were at positions with unknown bias."
         lines.append(wrap(ignored))
     bias = ", ".join(f"{position}: {value:.2f}" for position, value in list(labels.propensities.items())[:10])
-    low, high = fitted.interval
-    gain = f"{fitted.gain:+.3f} ({low:+.3f} to {high:+.3f}), p = {fitted.p:.4f}"
-    lines += [wrap(f"attention by position: {bias}"), f"gain on {fitted.held_out} held-out queries: {gain}"]
+    low, high = fit.interval
+    gain = f"{fit.gain:+.3f} ({low:+.3f} to {high:+.3f}), p = {fit.p:.4f}"
+    lines += [wrap(f"attention by position: {bias}"), f"gain on {fit.held_out} held-out queries: {gain}"]
     counts = {"clicks": labels.clicks, "ignored_clicks": labels.ignored_clicks}
-    return _report_fit(args, fitted, recording.header, lines, **counts)
+    return _report_fit(args, fit, recording.header, lines, **counts)
 
 
 def _write_yaml(args: argparse.Namespace, best: Setting, header: Header, *, adopt: bool) -> None:
@@ -298,27 +298,27 @@ def run_calibrate(args: argparse.Namespace) -> int:
     scores, relevant = _read_judgments(args.judged)
     methods = {"platt": Platt, "isotonic": Isotonic, "temperature": Temperature}
     calibrator: type[Platt | Isotonic | Temperature] = methods[args.method]
-    fitted = calibrator.fit(scores, relevant)
-    measured = reliability(calibrator.fit, scores, relevant)
+    calibration = calibrator.fit(scores, relevant)
+    report = reliability(calibrator.fit, scores, relevant)
     if args.output:
-        fitted.save(args.output)
+        calibration.save(args.output)
     if args.json:
-        return print_json({"calibrator": fitted.to_dict(), "pairs": len(scores), **asdict(measured)})
+        return print_json({"calibrator": calibration.to_dict(), "pairs": len(scores), **asdict(report)})
     rows = [
         (
-            f"{each.low:.1f}–{each.high:.1f}",
-            each.count,
-            f"{each.predicted:.3f}",
-            f"{each.observed:.3f}",
-            bar(each.observed, 1.0, 16),
+            f"{bucket.low:.1f}–{bucket.high:.1f}",
+            bucket.count,
+            f"{bucket.predicted:.3f}",
+            f"{bucket.observed:.3f}",
+            bar(bucket.observed, 1.0, 16),
         )
-        for each in measured.bins
+        for bucket in report.bins
     ]
     print_table(["probability", "pairs", "predicted", "observed", ""], rows, stretch=0)
-    held_out = "on held-out pairs" if measured.held_out else "on the fitted pairs: too few to hold any out"
+    held_out = "on held-out pairs" if report.held_out else "on the fitted pairs: too few to hold any out"
     message = (
         f"{args.method}, {len(scores)} pairs ({sum(relevant)} relevant): calibration error "
-        f"{measured.error:.3f}, Brier {measured.brier:.3f}, log loss {measured.log_loss:.3f} {held_out}."
+        f"{report.error:.3f}, Brier {report.brier:.3f}, log loss {report.log_loss:.3f} {held_out}."
     )
     print_text(wrap(message))
     if args.output:

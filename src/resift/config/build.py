@@ -120,17 +120,17 @@ def _build_stages(settings: Settings, refs: Sequence[StoreRef], file: str | None
         )
         if stage is not None:
             custom.setdefault(section["after"], []).append(stage)
-    last: list[Stage] = []
+    last_stages: list[Stage] = []
     if settings["context"] is not None:
-        last.append(Context(settings["context"].part(ContextOptions)))
+        last_stages.append(Context(settings["context"].part(ContextOptions)))
     if settings["prune"] is not None:
-        last.append(Prune(settings["prune"].part(PruneOptions)))
+        last_stages.append(Prune(settings["prune"].part(PruneOptions)))
     return {
         "fuse": fuse,
         "rerank": rerank,
         "gate": [*custom.get("fusion", ()), *([gate] if gate else []), *custom.get("gate", ())] or None,
         "guard": custom.get("rerank"),
-        "shape": [*([shape] if shape else []), *custom.get("shape", ()), *last] or None,
+        "shape": [*([shape] if shape else []), *custom.get("shape", ()), *last_stages] or None,
     }
 
 
@@ -180,7 +180,7 @@ def _build_fuser(settings: Settings, names: Sequence[str]) -> Reranker:
         # Weights are passed by position, because an empty list has no hits that could name its store.
         options["weights"] = [store_weight(settings["weights"], name) for name in names] or None
     parameters = inspect.signature(settings.plugin).parameters.values()
-    if any(each.name == "sources" or each.kind is each.VAR_KEYWORD for each in parameters):
+    if any(parameter.name == "sources" or parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         options["sources"] = list(names)
     fuser: Reranker = build_plugin(settings.plugin, settings["method"], options)
     return fuser
@@ -216,10 +216,10 @@ def build_gate(
 
 
 def _check_gate(settings: Settings, stores: Sequence[Settings], problems: Problems) -> None:
-    known = [OWN_SCORE, *branch_names(stores)]
+    known_names = [OWN_SCORE, *branch_names(stores)]
     signal = settings["signal"] or OWN_SCORE
-    if signal not in known:
-        message = f"gate.signal names the unknown store {signal!r}. {did_you_mean(signal, known)}"
+    if signal not in known_names:
+        message = f"gate.signal names the unknown store {signal!r}. {did_you_mean(signal, known_names)}"
         problems.add(settings.key_line("signal"), message)
         return
     if settings["profile"] is None:
@@ -361,10 +361,10 @@ def _check_fusion(settings: Settings | None, stores: Sequence[Settings], problem
     if settings is None:
         return
     # A weight for a missing store would silently have no effect.
-    known = branch_names(stores)
+    known_names = branch_names(stores)
     for name in settings["weights"] or ():
-        if name not in known:
-            message = f"fusion.weights names the unknown store {name!r}. {did_you_mean(name, known)}"
+        if name not in known_names:
+            message = f"fusion.weights names the unknown store {name!r}. {did_you_mean(name, known_names)}"
             problems.add(settings.key_line("weights"), message)
     if getattr(settings.options, "dialect", None) is not None:
         try:

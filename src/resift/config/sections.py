@@ -224,9 +224,9 @@ def _sections(
         # Plugins with the same options share a table.
         tables: dict[str, list[str]] = {}
         for plugin in _plugin_names(setting, packages):
-            own = options_class(plugins.load_plugin(setting.plugins, plugin))
-            if own is not None and declared_options(own):
-                tables.setdefault(_table(declared_options(own), packages), []).append(f"`{plugin}`")
+            plugin_options = options_class(plugins.load_plugin(setting.plugins, plugin))
+            if plugin_options is not None and declared_options(plugin_options):
+                tables.setdefault(_table(declared_options(plugin_options), packages), []).append(f"`{plugin}`")
         for table, names in tables.items():
             yield f"\n\nWith {setting.name} {', '.join(names)}, also:\n\n{table}"
     yield "\n"

@@ -135,10 +135,10 @@ class Reader:
         options = {option.name: option for option in declared_options(declared)}
         chooser = next((option for option in options.values() if option.plugins), None)
         plugin = None if chooser is None else self._load_plugin(chooser, node)
-        own = options_class(plugin)
-        if own is not None:
+        plugin_options = options_class(plugin)
+        if plugin_options is not None:
             # The section's keys win: a plugin cannot change the meaning of `name` or `k`.
-            options = {**{option.name: option for option in declared_options(own)}, **options}
+            options = {**{option.name: option for option in declared_options(plugin_options)}, **options}
         self._rename_old_keys(options, node, where)
         # Report unknown keys before values: a misspelled key explains the "needs the key" that follows it.
         for name in node.value:
@@ -148,16 +148,22 @@ class Reader:
                 self._report_unknown_key(name, node, where, chooser, options)
         defaults = {} if base is None else option_values(base)
         values = {name: self._value(option, node, where, defaults) for name, option in options.items()}
-        classes = [declared, *included_options(declared), *([own] if own else [])]
+        classes = [declared, *included_options(declared), *([plugin_options] if plugin_options else [])]
         parts = self._build_parts(classes, values, node, where)
         # Values under `options` are not checked, so declared options are not allowed there.
-        free = {} if own is None else {option.name for option in declared_options(own)}
+        declared_names = {} if plugin_options is None else {option.name for option in declared_options(plugin_options)}
         for name in values.get("options") or ():
-            if name in free or name in _SECRETS:
+            if name in declared_names or name in _SECRETS:
                 hint = "Keep it out of the file." if name in _SECRETS else "Move it out of `options`."
                 line = node.key_lines.get("options", node.line)
                 self.problems.add(line, f"{where}.options contains {name!r}. {hint}")
-        return Settings(values, node=node, parts=parts, plugin=plugin, options=None if own is None else parts.get(own))
+        return Settings(
+            values,
+            node=node,
+            parts=parts,
+            plugin=plugin,
+            options=None if plugin_options is None else parts.get(plugin_options),
+        )
 
     def _load_plugin(self, chooser: Option, node: YamlNode) -> Any:
         """Return the plugin named by a section; None if it names none."""
@@ -260,7 +266,7 @@ class Reader:
                 value = values[option.name]
                 if option.nested is not None and isinstance(value, list):
                     nested = option.nested
-                    value = tuple(each.parts[nested] for each in value if nested in each.parts)
+                    value = tuple(section.parts[nested] for section in value if nested in section.parts)
                 elif option.nested is not None and isinstance(value, Settings):
                     value = value.parts.get(option.nested)
                 arguments[option.name] = value
@@ -439,9 +445,9 @@ def _plugins_with(chooser: Option | None, name: str) -> list[str]:
         return plugins
     for plugin in chooser.allowed():
         try:
-            own = options_class(load_plugin(chooser.plugins, plugin))
+            plugin_options = options_class(load_plugin(chooser.plugins, plugin))
         except ResiftError:
             continue
-        if own is not None and any(option.name == name for option in declared_options(own)):
+        if plugin_options is not None and any(option.name == name for option in declared_options(plugin_options)):
             plugins.append(plugin)
     return plugins

@@ -107,7 +107,7 @@ async def run_demo(
             ranking = await methods[-1][1].search(question, k=K)
         finally:
             await store.close()
-    grades = next((dict(known.grades) for known in questions() if known.text == question), {})
+    grades = next((dict(judged.grades) for judged in questions() if judged.text == question), {})
     total_s = time.perf_counter() - started
     return DemoResult(
         question, grades, ranking, tuple(rows), len(documents), tuple(selected), index_s, total_s, missing

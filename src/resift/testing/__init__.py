@@ -147,13 +147,13 @@ def check_reranker(reranker: Reranker, lists: Sequence[Sequence[Hit]] | None = N
     """Check that a reranker returns at most k hits from its input, unchanged and in a repeatable order."""
     per_store = [list(hits) for hits in (sample_lists() if lists is None else lists)]
     copy = [list(hits) for hits in per_store]
-    known = {hit.id for hits in per_store for hit in hits}
+    input_ids = {hit.id for hits in per_store for hit in hits}
     _expect(isinstance(reranker, Reranker), "it has no `async def fuse(per_store, *, k, query=None)`")
     fused = _run(reranker.fuse(per_store, k=10, query=query))
     _expect(isinstance(fused, list), "fuse must return a list")
     _expect(all(isinstance(hit, Hit) for hit in fused), "fuse must return Hits")
     ids = [hit.id for hit in fused]
-    _expect(set(ids) <= known, f"fuse returned unknown ids: {sorted(set(ids) - known)}")
+    _expect(set(ids) <= input_ids, f"fuse returned unknown ids: {sorted(set(ids) - input_ids)}")
     _expect(len(ids) == len(set(ids)), "fuse returned an id twice")
     _expect(per_store == copy, "fuse changed its input")
     repeated = _run(reranker.fuse(per_store, k=10, query=query))
@@ -195,11 +195,13 @@ def check_scorer(scorer: Scorer, *, query: str = QUERY) -> None:
     _expect(not outside, f"{info.score_scale} scores lie between {low} and {high}, not {outside}")
     if not info.pointwise:
         return
-    for hit, in_list in zip(hits, scores.values, strict=True):
-        [alone] = _run(scorer.score(query, [hit], deadline=Deadline.never())).values
+    for hit, list_score in zip(hits, scores.values, strict=True):
+        [single_score] = _run(scorer.score(query, [hit], deadline=Deadline.never())).values
         # Rounding in a batch may differ from that of a single text.
-        same = alone is in_list or (alone is not None and in_list is not None and abs(alone - in_list) <= 1e-3)
-        _expect(same, f"a pointwise scorer gave {in_list} in a list and {alone} alone")
+        same = single_score is list_score or (
+            single_score is not None and list_score is not None and abs(single_score - list_score) <= 1e-3
+        )
+        _expect(same, f"a pointwise scorer gave {list_score} in a list and {single_score} alone")
 
 
 async def check_store(store: WritableStore) -> None:

@@ -81,14 +81,14 @@ def convert(data: object, declared: type[T], *, name: str) -> T:
 
 def describe_problem(problem: Problem, root: str) -> str:
     """Return one sentence about a mistake in a file or a value."""
-    where = f"{problem.name()} of {root}" if problem.path else root
+    location = f"{problem.name()} of {root}" if problem.path else root
     if problem.kind == "missing":
-        return f"{where} is missing; it must be {describe_type(problem.expected)}."
+        return f"{location} is missing; it must be {describe_type(problem.expected)}."
     if problem.kind == "unknown":
-        return f"{where} is unknown. {did_you_mean(str(problem.path[-1]), problem.allowed)}"
+        return f"{location} is unknown. {did_you_mean(str(problem.path[-1]), problem.allowed)}"
     if problem.kind == "choice":
-        return f"{where} is unknown; it must be one of {', '.join(problem.allowed)}."
-    return f"{where} is {type_name(problem.value)}; it must be {describe_type(problem.expected)}."
+        return f"{location} is unknown; it must be one of {', '.join(problem.allowed)}."
+    return f"{location} is {type_name(problem.value)}; it must be {describe_type(problem.expected)}."
 
 
 def type_name(value: object) -> str:
@@ -102,7 +102,7 @@ def describe_type(expected: kinds.Type) -> str:
     from msgspec import inspect
 
     if isinstance(expected, inspect.UnionType):
-        members = [describe_type(each) for each in expected.types if not isinstance(each, inspect.NoneType)]
+        members = [describe_type(member) for member in expected.types if not isinstance(member, inspect.NoneType)]
         return " or ".join(dict.fromkeys(members))
     if isinstance(expected, (inspect.LiteralType, inspect.EnumType)):
         return f"one of {', '.join(map(str, _choices(expected)))}"
@@ -216,7 +216,7 @@ def _scalar_problem(value: object, expected: kinds.Type) -> ProblemKind | None:
 
 
 def _find_in_union(value: object, expected: kinds.UnionType, path: Path) -> Iterator[Problem]:
-    attempts = [list(_find(value, each, path)) for each in expected.types]
+    attempts = [list(_find(value, member, path)) for member in expected.types]
     if not all(attempts):
         return
     # The member with the type of the value gives the most precise message.

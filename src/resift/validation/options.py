@@ -209,8 +209,8 @@ def accept_aliases(declared: C) -> C:
 @functools.cache
 def declared_options(declared: type) -> tuple[Option, ...]:
     """Return the options of a dataclass: required ones first, those of its `includes` last."""
-    own = sorted(_own_options(declared), key=lambda each: not each.required)
-    return (*own, *(each for part in included_options(declared) for each in declared_options(part)))
+    own = sorted(_own_options(declared), key=lambda item: not item.required)
+    return (*own, *(item for part in included_options(declared) for item in declared_options(part)))
 
 
 def included_options(declared: type) -> tuple[type, ...]:
@@ -304,7 +304,7 @@ def _describe(field: dataclasses.Field[object], hint: object) -> Option:
     facts = dict(field.metadata[_METADATA])
     inner: object = hint
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        members = [each for each in typing.get_args(hint) if each is not type(None)]
+        members = [member for member in typing.get_args(hint) if member is not type(None)]
         inner = members[0] if len(members) == 1 else hint
     choices: tuple[str, ...] = ()
     kind, nested = facts["kind"], None
