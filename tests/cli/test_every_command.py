@@ -132,9 +132,9 @@ def test_bad_files_are_reported_in_one_line(name, bad, place, capsys):
     ("words", "expected"),
     [
         (["serch"], "Did you mean 'search'?"),
-        (["search", "q", "-k", "0"], "integer of 1 or more"),
-        (["rerank", "q", "f.txt", "-k", "-3"], "integer of 1 or more"),
-        (["fuse", "f.jsonl", "-k", "0"], "integer of 1 or more"),
+        (["search", "q", "-k", "0"], "integer ≥ 1"),
+        (["rerank", "q", "f.txt", "-k", "-3"], "integer ≥ 1"),
+        (["fuse", "f.jsonl", "-k", "0"], "integer ≥ 1"),
         (["rerank", "q", "f.txt", "--deadline", "nan"], "seconds above 0"),
         (["completion", "tcsh"], "invalid choice"),
         (["config"], "required: ACTION"),

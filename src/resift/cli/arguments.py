@@ -113,13 +113,13 @@ def _numeric(read: Callable[[str], N], is_allowed: Callable[[N], bool], expected
     return parse
 
 
-positive_int = _numeric(int, lambda value: value >= 1, "an integer of 1 or more")
-non_negative_int = _numeric(int, lambda value: value >= 0, "an integer of 0 or more")
+positive_int = _numeric(int, lambda value: value >= 1, "an integer ≥ 1")
+non_negative_int = _numeric(int, lambda value: value >= 0, "an integer ≥ 0")
 port = _numeric(int, lambda value: 0 <= value <= 65535, "a port from 0 to 65535")
 price = _numeric(float, lambda value: 0 < value < math.inf, "an amount above 0, for example 0.08")
 number = _numeric(float, math.isfinite, "a number, for example 0.5")
-positive_seconds = _numeric(float, lambda value: 0 < value < math.inf, "seconds above 0, for example 0.5")
-non_negative_seconds = _numeric(float, lambda value: 0 <= value < math.inf, "seconds of 0 or more, for example 2")
+positive_seconds = _numeric(float, lambda value: 0 < value < math.inf, "a number of seconds above 0, for example 0.5")
+non_negative_seconds = _numeric(float, lambda value: 0 <= value < math.inf, "a number of seconds ≥ 0, for example 2")
 
 JSON = Option("--json", "write the result as JSON")
 STORE_FILE = Option("--store FILE", "the index", default=Path("resift.db"))

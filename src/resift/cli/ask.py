@@ -50,7 +50,7 @@ GRAPH = {
         (
             Option("source SOURCE", "folder or file to read", Path),
             Option("-o --output PACK", "the pack to write", required=True),
-            Option("--embedder MODEL", "embedding model of the pack"),
+            Option("--embedder MODEL", "embedding model for the pack"),
             JSON._replace(help="write the report as JSON"),
         ),
     ),

@@ -291,7 +291,7 @@ def pipeline_text(source: Source, table: str, keys: JsonMapping) -> str:
 
 
 def _relative(location: str, output: Path) -> str:
-    """Return a path relative to the folder of the pipeline file, as the file requires."""
+    """Return a path relative to the folder of the pipeline file, which is where the file looks for it."""
     path = Path(location).expanduser()
     return str(path) if path.is_absolute() else os.path.relpath(path, output.parent)
 

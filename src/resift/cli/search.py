@@ -134,7 +134,7 @@ async def _search(args: argparse.Namespace, query: str) -> tuple[Ranking, Displa
                 **options,
             )
             scores = [hit.score for hit in (*ranking, *ranking.cut)]
-        # Build the context while the store is open, because it reads the chunks around the hits.
+        # Build the context while the store is open: it needs the chunks around the hits.
         return ranking, scores, None if args.context is None else await ranking.acontext(args.context)
     finally:
         await pipeline.close()

@@ -36,7 +36,7 @@ def pipeline_from_config(config: JsonMapping, **options: Unpack[PipelineOptions]
 
 
 def load_yaml(path: str | Path, *, expand: bool = True) -> Settings:
-    """Return the settings of a file; raises ConfigError with file, line and fix."""
+    """Return the settings in a file, or raise ConfigError with file, line and fix."""
     return _require(*inspect_yaml(path, expand=expand))
 
 
@@ -51,7 +51,7 @@ def load_plain(config: JsonMapping, *, folder: Path | None = None) -> Settings:
 
 
 def inspect_yaml(path: str | Path, *, expand: bool = True) -> tuple[Settings | None, Problems]:
-    """Return the valid settings and every mistake; raises only if the file is not plain YAML."""
+    """Return the valid settings and every mistake; raise ConfigError only if the file is not plain YAML."""
     file = Path(check_path(path, "The pipeline file"))
     return check_nodes(read_file(file), Problems(str(path)), file.absolute().parent, expand=expand)
 

@@ -30,7 +30,7 @@ _PASSWORD = re.compile(r"://[^/@\s:]*:[^/@\s]+@")
 ROOT = "The file"
 """Name of the top level in messages."""
 
-# Placeholders for a plugin that does not exist, and for one that does not load.
+# Placeholders for a plugin that does not exist, and for one that cannot be loaded.
 _UNKNOWN, _BROKEN = object(), object()
 
 
@@ -208,7 +208,7 @@ class Reader:
         elif name in _SECRETS:
             message = f"{where} contains a secret under {name!r}. Keep it out of the file: use api_key_env."
         elif chooser is not None and others:
-            message = f"{where} has no key {name!r}; that belongs to {chooser.name} {', '.join(others)}."
+            message = f"{where} has no key {name!r}; that key belongs to {chooser.name} {', '.join(others)}."
         else:
             message = f"{where} has no key {name!r}. {did_you_mean(name, options)}"
         self.problems.add(node.key_lines.get(name), message)

@@ -43,7 +43,7 @@ class YamlNode:
 
 
 def read_file(path: Path) -> YamlNode:
-    """Read a YAML file; raises ConfigError with file and line unless it is plain YAML."""
+    """Read a YAML file; raise ConfigError with file and line unless it is plain YAML."""
     name = str(path)
     try:
         with path.open("rb") as file:

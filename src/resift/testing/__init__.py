@@ -192,12 +192,12 @@ def check_scorer(scorer: Scorer, *, query: str = QUERY) -> None:
     _expect(info.name == name, f"info.name is {info.name!r}, but the name of the scorer is {name!r}")
     low, high = _RANGES.get(info.score_scale, (-math.inf, math.inf))
     outside = [value for value in scores.values if value is not None and not low <= value <= high]
-    _expect(not outside, f"{info.score_scale} scores lie between {low} and {high}, not {outside}")
+    _expect(not outside, f"{info.score_scale} scores must be between {low} and {high}; found {outside}")
     if not info.pointwise:
         return
     for hit, list_score in zip(hits, scores.values, strict=True):
         [single_score] = _run(scorer.score(query, [hit], deadline=Deadline.never())).values
-        # Rounding in a batch may differ from that of a single text.
+        # Rounding may differ between a batch and a single text.
         same = single_score is list_score or (
             single_score is not None and list_score is not None and abs(single_score - list_score) <= 1e-3
         )
@@ -211,7 +211,7 @@ async def check_store(store: WritableStore) -> None:
     """
     _expect(bool(declared_name(store)), "a store needs a name")
     _expect(await store.count() == 0, "check_store needs an empty store")
-    _expect(await store.search(QUERY, k=3) == [], "an empty store must find nothing")
+    _expect(await store.search(QUERY, k=3) == [], "a search in an empty store must return no hits")
     _expect(await store.add(_DOCUMENTS) == 3, "add must return the number of documents")
     _expect(await store.count() == 3, "count must include the documents that were added")
     hits = await store.search(QUERY, k=3)
@@ -235,7 +235,7 @@ async def check_store(store: WritableStore) -> None:
         raise AssertionError("k < 0 must raise InputError")
     text = "Rome was not built in a day."
     await store.add([{"id": "rome", "text": text, "metadata": {"kind": "saying"}}])
-    _expect(await store.count() == 3, "adding a known id must replace the document")
+    _expect(await store.count() == 3, "adding an existing id must replace the document")
     hits = await store.get(["rome", "unknown"])
     _expect([hit.text for hit in hits] == [text], "get must return the updated text")
     _expect(await store.delete(["rome", "unknown"]) == 1, "delete must return the number of deleted documents")

@@ -229,7 +229,7 @@ def _read_annotations(function: Callable[..., object]) -> tuple[dict[str, object
             continue
         if parameter.kind is not parameter.VAR_KEYWORD:
             hints[parameter.name] = hint
-        elif typing.get_origin(hint) is typing.Unpack:  # options passed on as **kwargs of a TypedDict
+        elif typing.get_origin(hint) is typing.Unpack:  # **kwargs that are declared by a TypedDict
             hints |= typing.get_type_hints(typing.get_args(hint)[0])
             rejects_unknown = True
     return hints, rejects_unknown

@@ -261,7 +261,7 @@ def _is_instance(value: object, cls: object) -> bool:
     if cls is Iterable and isinstance(value, (str, bytes, bytearray)):
         return False
     try:
-        return isinstance(value, cls)  # type: ignore[arg-type]  # a class, or it raises
+        return isinstance(value, cls)  # type: ignore[arg-type]  # raises TypeError for other values
     except TypeError:  # a protocol that cannot be checked at run time
         return True
 
