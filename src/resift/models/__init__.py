@@ -1,7 +1,7 @@
-"""Models on this machine: which ones may load, where their files are, inspection, and inference.
+"""Local models: allowlist, file locations, inspection and inference.
 
 Start with `registry` (allowlist), `locate` (files) and `loading` (a model in memory). `engine` schedules
-forward passes and `session` computes them. `pairs` and `embedder` turn them into scores and vectors.
+forward passes and `session` computes them. `pairs` and `embedder` turn their outputs into scores and vectors.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Read a model folder in the layout of the Hugging Face hub: what the model is, and its network.
+"""Read a model folder in the layout of the Hugging Face hub: the model's description and its network.
 
-Everything is decided from the files: architecture, head, pooling, activation of the score, prompts, maximum
-length and languages. Files that the model does not need (README, other formats) are ignored. Anything that
-does not fit raises ModelFileError with the reason.
+Everything is derived from the files: architecture, head, pooling, score activation, prompts, maximum length
+and languages. Files that the model does not need (README, other formats) are ignored. Any inconsistency raises
+ModelFileError with the reason.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ class _Facts(TypedDict):
 
 
 Read = Callable[[str], bytes]
-"""Returns the bytes of a file of the folder by its name."""
+"""Function that returns the bytes of a file in the folder, given its name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderDescription:
-    """A model as its files describe it.
+    """Description of a model, derived from its files.
 
-    `files` are the files it needs, relative to the folder. At most `positions` tokens fit into the network,
-    and `max_length` of them are recommended. `head` lists the steps after pooling. `score_activation` turns
-    raw scores, which are logits, into probabilities. Without `token_types`, all tokens have type 0.
+    `files` lists the files the model needs, relative to the folder. The network accepts at most `positions` tokens;
+    `max_length` is the recommended limit. `head` lists the steps after pooling. `score_activation` maps raw scores
+    (logits) to probabilities. Without `token_types`, all tokens have type 0.
     """
 
     kind: FolderKind
@@ -81,14 +81,14 @@ class FolderDescription:
 
     @property
     def entailment_index(self) -> int | None:
-        """Number of the label that a zero-shot model needs."""
+        """Index of the entailment label, which zero-shot classification requires; None for other models."""
         labels = self.labels if self.kind == "nli" else ()
         return next((i for i, label in enumerate(labels) if label.lower().startswith("entail")), None)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ModelFolder:
-    """A folder that was read: its description, and its network or, for a static embedder, its token table."""
+    """Contents of a model folder: the description, and either the network or a static embedder's token table."""
 
     description: FolderDescription
     network: Network | None = None
@@ -98,9 +98,9 @@ class ModelFolder:
 def read_model_folder(
     folder: Path, *, read: Read | None = None, only: Collection[str] | None = None, engine: Engine = "native"
 ) -> ModelFolder:
-    """Read a folder; `read` returns the bytes of small files. With `only`, all other files are ignored.
+    """Read a folder; `read` returns the bytes of small files. If `only` is set, all other files are ignored.
 
-    A model that the native engine cannot compute is described for PyTorch; with engine="torch", any model is.
+    A model that the native engine does not support is described for PyTorch. engine="torch" does so for any model.
     """
     reader = _FolderReader(folder, read or (lambda name: (folder / name).read_bytes()), only)
     return reader.read_model(native=engine == "native")
@@ -117,7 +117,7 @@ class _FolderReader:
 
     def read_model(self, *, native: bool) -> ModelFolder:
         modules = self._modules()
-        # A static embedder of sentence-transformers has no config of its own.
+        # A static embedder from sentence-transformers has no config.json.
         is_static = any(kind == "StaticEmbedding" for kind, _ in modules)
         config_values = {} if is_static and not self._exists(CONFIG) else self._json(CONFIG)
         if not self._exists("tokenizer.json"):
@@ -142,7 +142,7 @@ class _FolderReader:
 
     def _json(self, name: str) -> dict[str, object]:
         if not self._exists(name):
-            raise ModelFileError(f"{self.folder} lacks {name!r}, so it is not a model folder of the hub's layout.")
+            raise ModelFileError(f"{self.folder} lacks {name!r}, so it is not a model folder in the hub's layout.")
         values = parse_json(name, self.read(name))
         if not isinstance(values, dict):
             raise ModelFileError(f"{name!r} is not a JSON object.")
@@ -150,7 +150,7 @@ class _FolderReader:
         return values
 
     def _modules(self) -> list[tuple[str, str]]:
-        """Return (type, path) of the sentence-transformers modules, [] without modules.json."""
+        """Return (type, path) of each sentence-transformers module; [] if there is no modules.json."""
         if not self._exists(MODULES):
             return []
         rows = parse_json(MODULES, self.read(MODULES))
@@ -197,7 +197,7 @@ class _FolderReader:
         self.parameters += sum(array.size for array in tensors.values())
         return tensors
 
-    # --- what the model is ---
+    # --- description ---
 
     def _describe(
         self, network: Network, config: Config, modules: Sequence[tuple[str, str]], others: dict[str, dict[str, object]]
@@ -247,7 +247,7 @@ class _FolderReader:
         )
 
     def _read_for_torch(self, config: Config, others: dict[str, dict[str, object]]) -> ModelFolder:
-        """Describe a model for PyTorch: a classifier, or a decoder with a known prompt."""
+        """Describe a model that runs in PyTorch: a classifier, or a decoder with a known prompt."""
         names, kind = config.value("architectures"), config.text("model_type")
         name = str(names[0]) if isinstance(names, list) and names else ""
         if not name.endswith(("ForSequenceClassification", "ForCausalLM")):
@@ -294,7 +294,7 @@ class _FolderReader:
         return [dense] if activation is None else [dense, activation]
 
     def _check_lower_case(self, others: dict[str, dict[str, object]]) -> None:
-        """Refuse a model that lowers the case of texts if its tokenizer does not do the same."""
+        """Reject a model that lowercases its texts if its tokenizer does not."""
         if not others.get("sentence_bert_config.json", {}).get("do_lower_case"):
             return
         tokenizer = parse_json("tokenizer.json", self.read("tokenizer.json"))
@@ -303,7 +303,7 @@ class _FolderReader:
             raise ModelFileError("sentence_bert_config.json has do_lower_case, but the tokenizer keeps upper case.")
 
     def _facts(self, vocabulary: int) -> _Facts:
-        """Return what every description has: files, size, prompts, and what the model card declares."""
+        """Return the fields common to all descriptions: files, size, and the model card's license and languages."""
         header = ""
         if self._exists("README.md"):
             with (self.folder / "README.md").open("rb") as file:
@@ -311,7 +311,7 @@ class _FolderReader:
             header = card.partition("---")[2].partition("\n---")[0] if card.startswith("---") else ""
         license = re.search(r"^license:[ \t]*([\w.+-]{1,60})[ \t]*$", header, flags=re.M)
         codes = _card_languages(header)
-        # Vocabularies for one language have 30,000 to 60,000 tokens; multilingual ones 100,000 and more.
+        # Monolingual vocabularies have 30,000 to 60,000 tokens; multilingual ones have 100,000 or more.
         languages: Languages = codes or (("en",) if vocabulary < 80_000 else "any")
         return {
             "files": tuple(dict.fromkeys(self.files)),
@@ -344,13 +344,13 @@ class _FolderReader:
 
 
 def _float_tensors(tensors: dict[str, Array]) -> Tensors:
-    """Return the tensors without buffers of integers such as position_ids."""
+    """Return the float tensors, without integer buffers such as position_ids."""
     floats = ("<f4", "<f2", "<u2")
     return Tensors({name: array for name, array in tensors.items() if array.dtype.str in floats})
 
 
 def _static_table(tensors: dict[str, Array]) -> Array:
-    """Return one row per token; model2vec may store shared rows and a weight for each token."""
+    """Return a table with one row per token. model2vec may store shared rows and a weight per token."""
     unknown = sorted(tensors.keys() - {"embeddings", "embedding.weight", "mapping", "weights"})
     table = tensors.get("embeddings", tensors.get("embedding.weight"))
     if table is None or table.ndim != 2 or table.dtype.kind == "i" or unknown:
@@ -372,7 +372,7 @@ def _static_table(tensors: dict[str, Array]) -> Array:
 
 
 def _pooling(config: dict[str, object], *, prompts: bool) -> Pooling:
-    """Return the pooling of a module in either of the two forms that sentence-transformers writes."""
+    """Return the pooling mode of a module, in either of the two formats of sentence-transformers."""
     if prompts and config.get("include_prompt") is False:
         raise ModelFileError("The pooling leaves out the tokens of the prompt, which is not supported.")
     names: dict[str, Pooling] = {"cls": "first", "mean": "mean", "lasttoken": "last"}
@@ -391,7 +391,7 @@ def _pooling(config: dict[str, object], *, prompts: bool) -> Pooling:
 
 
 def _check_head(head: Sequence[Dense | Norm | Activation], width: int) -> None:
-    """Refuse steps that do not fit together: the engine reads as many values as a step declares."""
+    """Reject steps whose widths do not match, because the engine reads as many values as a step declares."""
     for step in head:
         if not isinstance(step, (Dense, Norm)):
             continue
@@ -429,7 +429,7 @@ def _decide_kind(outputs: int, labels: tuple[str, ...], *, has_head: bool, pools
 
 
 def _score_activation(config: Config, others: dict[str, dict[str, object]], outputs: int) -> ScoreActivation:
-    """Return the activation by the rule of sentence-transformers."""
+    """Return the score activation, chosen by the same rule as in sentence-transformers."""
     nested = config.value("sentence_transformers")
     for name in (
         nested.get("activation_fn") if isinstance(nested, dict) else None,
@@ -442,7 +442,7 @@ def _score_activation(config: Config, others: dict[str, dict[str, object]], outp
 
 
 def _prompts(card: dict[str, object]) -> tuple[str, str]:
-    """Return the prefixes of queries and documents."""
+    """Return the query prefix and the document prefix."""
     declared = card.get("prompts")
     prompts = declared if isinstance(declared, dict) else {}
 
@@ -453,7 +453,7 @@ def _prompts(card: dict[str, object]) -> tuple[str, str]:
 
 
 def _uses_token_types(tokenizer_config: dict[str, object]) -> bool:
-    """Whether transformers passes token types: as declared, else by the class of the tokenizer."""
+    """Whether transformers passes token types: as declared, otherwise inferred from the tokenizer class."""
     names = tokenizer_config.get("model_input_names")
     if isinstance(names, list):
         return "token_type_ids" in names
@@ -480,7 +480,7 @@ def _card_languages(front_matter: str) -> tuple[str, ...]:
 
 
 def needed_files(names: Sequence[str]) -> list[str]:
-    """Return the files of a repository that a model may need: configs, tokenizer and safetensors."""
+    """Return the names of files that a model may need: configs, tokenizer and safetensors."""
     wanted = {CONFIG, MODULES, WEIGHTS, SHARD_INDEX, "tokenizer.json", "README.md", *_OPTIONAL}
     module = rf"\d+_[^/]+/({re.escape(CONFIG)}|{re.escape(WEIGHTS)})"
     pattern = re.compile(rf"{module}|model-\d+-of-\d+\.safetensors")

@@ -1,4 +1,4 @@
-"""The user's own models: `allow_local` inspects a folder, pins its files and allows it for this process."""
+"""Custom models: `allow_local` inspects a folder, pins its files and allows the model in this process."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class ModelFacts(TypedDict, total=False):
     """Properties of a model that its files do not declare.
 
     languages           codes of the languages it was trained on, such as ("en", "de"); default "any"
-    score_scale         scale of its scores; default: that of its kind (a cross-encoder returns logits)
+    score_scale         scale of its scores; default: the scale of its kind (a cross-encoder returns logits)
     max_length          maximum number of tokens; default 512
-    query_prefix        text put before each query, as in training
-    document_prefix     text put before each document
+    query_prefix        text prepended to each query, as in training
+    document_prefix     text prepended to each document
     pooling             how an embedder combines token vectors: cls (default) or mean
     query_marker_id     token that marks a query of a late-interaction model
     document_marker_id  token that marks a document of a late-interaction model
@@ -65,7 +65,7 @@ class ModelFacts(TypedDict, total=False):
 
 
 MIN_LENGTH = 16
-"""Tokens; with fewer, special tokens leave no room for a text, and all texts look the same."""
+"""Minimum of max_length in tokens; with fewer, special tokens leave no room, and all texts look the same."""
 
 
 @check_arguments
@@ -82,10 +82,10 @@ def allow_local(
 ) -> ModelSpec:
     """Allow the model in a folder for the rest of this process, under `id` (default `local/<folder name>`).
 
-    The folder has an ONNX file, or safetensors weights in the layout of the hub, which describe their own
-    kind. Without `kind`, an ONNX file is a cross-encoder. Every file is inspected and must match the
-    manifest: a mapping or JSON file from name to sha256, as written by `write_manifest`. Without the
-    argument, the manifest in the folder applies. Without either, the files are pinned as they are now.
+    The folder contains an ONNX file, or safetensors weights in the hub's layout, which declare their own kind.
+    Without `kind`, an ONNX file is loaded as a cross-encoder. Every file is inspected and must match the
+    manifest, a mapping or JSON file from name to sha256 as written by `write_manifest`. By default, the
+    manifest in the folder applies. If there is none, the files are pinned in their current state.
     """
     if "licence" in facts:
         warnings.warn("allow_local(licence=…) is now license=…", DeprecationWarning, stacklevel=3)
@@ -111,7 +111,7 @@ def allow_local(
         files = _inspect_folder(folder, pins)
         graphs = [onnx] if onnx else [pinned.name for pinned in files if pinned.name.endswith(".onnx")]
         if len(graphs) != 1:
-            raise ModelFileError(f"{folder} contains {len(graphs)} .onnx files. Name the one to load with onnx=.")
+            raise ModelFileError(f"{folder} contains {len(graphs)} .onnx files. Pass onnx= with the one to load.")
         for required in (graphs[0], tokenizer):
             if required not in {pinned.name for pinned in files}:
                 raise _missing_file_error(folder, required)
@@ -130,7 +130,7 @@ def allow_local(
 
 
 def _revision(files: tuple[PinnedFile, ...]) -> str:
-    # The digest of sha256sum's output: anyone can recompute the revision by hand.
+    # The digest of sha256sum's output, so that the revision can be recomputed by hand.
     listing = "".join(f"{pinned.sha256}  {pinned.name}\n" for pinned in files)
     return f"local-{hashlib.sha256(listing.encode()).hexdigest()[:16]}"
 
@@ -151,7 +151,7 @@ def _describe_safetensors(
     facts: ModelFacts,
     manifest: Mapping[str, PinnedFile] | None,
 ) -> ModelSpec:
-    """Describe a folder of the hub's layout and pin the files that the model needs; others are ignored."""
+    """Describe a folder in the hub's layout and pin the files that the model needs; other files are ignored."""
     from resift.models.hf_folder import read_model_folder
     from resift.models.pinning import lock_model
 
@@ -178,7 +178,7 @@ def _describe_safetensors(
 
 @check_arguments
 def write_manifest(folder: Path | str) -> Path:
-    """Inspect a folder and write `resift-manifest.json` with the sha256 and size of every file into it."""
+    """Inspect a folder and add a `resift-manifest.json` with the sha256 and size of every file."""
     real = open_folder(folder)
     files = _inspect_folder(real, None)
     body = {"files": {pinned.name: {"sha256": pinned.sha256, "size": pinned.size} for pinned in files}}
@@ -191,7 +191,7 @@ def write_manifest(folder: Path | str) -> Path:
 
 
 def open_folder(path: Path | str) -> Path:
-    """Return the real path of a folder, or raise ModelFileError."""
+    """Return the resolved path of a folder; raise ModelFileError if it is not a readable folder."""
     try:
         folder = Path(path).expanduser().resolve(strict=True)
     except (OSError, ValueError, RuntimeError) as exc:
@@ -202,13 +202,13 @@ def open_folder(path: Path | str) -> Path:
 
 
 def check_folder(folder: Path, names: Iterable[str], *, required: Iterable[str], allow_hardlinks: bool = False) -> None:
-    """Refuse a folder with links, with files other than `names`, or without one of the `required` files."""
+    """Reject a folder that has links, files not in `names`, or lacks one of the `required` files."""
     present = set(list_files(folder, allow_hardlinks=allow_hardlinks))
     extra = sorted(present - set(names))
     if extra:
         raise ModelFileError(
             f"{folder} contains a file that is not part of the model: {extra[0]!r}. "
-            "Remove it; a model folder contains only the files of its manifest."
+            "Remove it; a model folder may contain only the files in its manifest."
         )
     missing = sorted(set(required) - present)
     if missing:
@@ -216,7 +216,7 @@ def check_folder(folder: Path, names: Iterable[str], *, required: Iterable[str],
 
 
 def list_files(folder: Path, *, allow_hardlinks: bool = False) -> list[str]:
-    """Return the sorted names of all files below the folder; refuse links and unknown file types."""
+    """Return the sorted names of all files below the folder; reject links and unknown file types."""
     names: list[str] = []
     pending: list[tuple[str, str, int]] = [(os.fspath(folder), "", 0)]
     entry_count = 0
@@ -249,16 +249,16 @@ def _check_regular_file(path: str, name: str, *, allow_hardlinks: bool) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise ModelFileError(f"{name!r} is not a regular file.")
     if status.st_nlink > 1 and not allow_hardlinks:
-        # Anyone who can write to the other name can change the file after it was checked.
+        # Anyone with write access to the other name could change the file after the check.
         raise ModelFileError(f"{name!r} has a second name (a hard link). Copy the file instead.")
 
 
 def _missing_file_error(folder: Path, name: str) -> ModelFileError:
-    return ModelFileError(f"{folder} lacks {name!r}. Put all files of the model there.")
+    return ModelFileError(f"{folder} lacks {name!r}. Put all the model's files there.")
 
 
 def _inspect_folder(folder: Path, manifest: Mapping[str, PinnedFile] | None) -> tuple[PinnedFile, ...]:
-    """Read, hash and inspect each file once and return the pins of exactly these bytes."""
+    """Read, hash and inspect each file once; return the pins of the inspected bytes."""
     from resift.models.inspection import inspect_file
 
     if manifest is not None:

@@ -1,4 +1,4 @@
-"""Add models to the lock file: get the files, inspect them, check their scores, pin their digests."""
+"""Add models to the lock file: fetch and inspect the files, probe the scores, and pin the digests."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from resift.types import Languages, check_languages
 
 PrecisionChoice = Literal["auto", "int8", "fp32"]
 Notify = Callable[[str], None]
-"""Called with one line per step, for people who wait."""
+"""Callback for progress messages, called with one line per step."""
 
 MIN_LENGTH = 8
-"""Shortest maximum length: a query and a document need a few tokens each."""
+"""Lower limit of max_length in tokens: a query and a document need a few each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddedModel:
-    """A model that was pinned, where its files are, and what the probe found (None: not probed)."""
+    """A newly pinned model, the location of its files, and the probe report (None if not probed)."""
 
     model: LockedModel
     description: FolderDescription
@@ -60,13 +60,13 @@ def add_model(
     notify: Notify = lambda line: None,
     progress: Sink | None = None,
 ) -> AddedModel:
-    """Pin a model of the hub (`org/name`) or of a local folder in the lock file.
+    """Pin a model from the hub (`org/name`) or from a local folder in the lock file.
 
     With precision "auto", int8 is used unless its scores differ too much from fp32. Raises ModelFileError for
-    files that cannot be loaded and ModelProbeError for scores that look wrong.
+    files that cannot be loaded, and ModelProbeError for implausible scores.
     """
     lock_path = lock or default_lock_path()
-    read_lock(lock_path)  # a damaged lock file is reported before anything is downloaded
+    read_lock(lock_path)  # report a damaged lock file before downloading anything
     folder, repo, commit = _get_files(source, revision, progress)
     model_id = check_model_id(name or repo or f"local/{folder.name}")
     if builtin_spec(model_id) is not None:
@@ -78,7 +78,7 @@ def add_model(
     published = known_models().get(repo or model_id)
     notify(f"{description.kind}, {description.architecture}, {description.parameters / 1e6:.1f} M parameters")
     model = lock_model(folder, model_id, description)
-    # Relative to the lock file if it is below it, so that a checkout can be moved.
+    # A folder below the lock file is stored as a relative path, so that a checkout can be moved.
     base = lock_path.absolute().parent.resolve()
     stored_folder = folder.relative_to(base).as_posix() if folder.is_relative_to(base) else str(folder)
     changes: dict[str, object] = {
@@ -109,7 +109,7 @@ def add_model(
 
 
 def lock_model(folder: Path, model_id: str, description: FolderDescription) -> LockedModel:
-    """Pin the files of a model in a folder as they are now, without a probe and without a lock file."""
+    """Pin the current files of a model in a folder. Nothing is probed, and no lock file is written."""
     files = []
     for name in description.files:
         with (folder / name).open("rb") as file:
@@ -129,11 +129,11 @@ _DESCRIBED_FIELDS = (
     "architecture", "engine", "weights", "license", "languages", "max_length", "pooling", "normalize",
     "score_activation", "query_prefix", "document_prefix", "entailment_index", "token_types", "parameters",
 )  # fmt: skip
-"""What a description and a row of the lock file have in common."""
+"""Fields that `FolderDescription` and `LockedModel` share."""
 
 
 def remove_model(model_id: str, *, lock: Path | None = None) -> Path:
-    """Remove a model from the lock file and return the file; its downloaded files stay in the cache."""
+    """Remove a model from the lock file and return the lock file's path. Downloads stay in the cache."""
     path = lock or default_lock_path()
     models = read_lock(path)
     if model_id not in models:
@@ -144,7 +144,7 @@ def remove_model(model_id: str, *, lock: Path | None = None) -> Path:
 
 
 def probe_model(files: ModelFiles) -> ProbeReport:
-    """Run the probe on a pinned model as it is loaded for use."""
+    """Run the probe on a pinned model, loaded exactly as in production."""
     return _probe(_scorer(files), files.spec)
 
 
@@ -154,11 +154,11 @@ def _probe(score: Score, spec: ModelSpec) -> ProbeReport:
 
 
 def _get_files(source: str | Path, revision: str | None, progress: Sink | None) -> tuple[Path, str | None, str | None]:
-    """Return the folder with the files and, for a model of the hub, its repository and commit."""
+    """Return the folder with the files and, for a hub model, its repository and commit."""
     text = str(source)
     if isinstance(source, Path) or text.startswith((".", "/", "~")) or Path(text).is_dir():
         if revision is not None:
-            raise InputError("A revision is for models of the hub; a local folder has none.")
+            raise InputError("A revision applies only to models from the hub; a local folder has none.")
         return open_folder(source), None, None
     repo, _, tagged = text.partition("@")
     check_model_id(repo)
@@ -179,14 +179,14 @@ def _check_scores(model: LockedModel, folder: Path, *, auto: bool, notify: Notif
             model = msgspec.structs.replace(model, precision="fp32")
         elif error > MAX_INT8_ERROR:
             notify(f"warning: {model.precision} was requested, but int8 changes scores by up to {error:.0%}")
-    # The published answers are for full precision.
+    # The published scores are for full precision.
     report = dataclasses.replace(_probe(scorers["fp32"], spec), int8_error=error)
     report.require_passed(model.id)
     return model, report
 
 
 def _scorer(files: ModelFiles) -> Score:
-    """Return a function that scores documents with a model: its logit, or the cosine of its vectors."""
+    """Return a function that scores documents with a model: by its logit, or by the cosine of its embeddings."""
     model = Model(files)
     if files.spec.kind == "bi-encoder":
 

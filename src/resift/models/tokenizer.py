@@ -1,4 +1,4 @@
-"""Text to token ids, windows over long texts, and the check that a model supports a text's language."""
+"""Tokenize texts, split long texts into windows, and check that a model supports a text's language."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 OVERLAP = 64
-"""Tokens shared by two neighboring windows, so that every sentence is complete in one of them."""
+"""Tokens shared by adjacent windows, so that every sentence is complete in one of them."""
 
 _PIECE_CHARACTERS = 20_000
-"""Characters per call of the tokenizer: a few milliseconds of work."""
+"""Characters per tokenizer call: a few milliseconds of work."""
 
 _ONE_TYPE = (0, 0, 0, 0, 0)
 _WHITESPACE = re.compile(r"\s")
@@ -39,18 +39,18 @@ class Template:
 
     @property
     def size(self) -> int:
-        """Number of special tokens of a pair."""
+        """Number of special tokens in a pair."""
         return len(self.before) + len(self.between) + len(self.after)
 
     def pair(self, query: list[int], document: list[int]) -> tuple[list[int], list[int]]:
-        """Return ids and token types of a query and a document (or one window of it)."""
+        """Return the ids and token types of a query with a document, or with one window of a document."""
         parts = (self.before, query, self.between, document, self.after)
         ids = [token for part in parts for token in part]
         types = [token_type for part, token_type in zip(parts, self.types, strict=True) for _ in part]
         return ids, types
 
     def single(self, text: list[int], *, marker: int | None = None) -> tuple[list[int], list[int]]:
-        """Return ids and token types of a single text, with an optional marker after the first token."""
+        """Return the ids and token types of a single text, with an optional marker after the leading special tokens."""
         marked = text if marker is None else [marker, *text]
         ids = [*self.before, *marked, *self.after]
         return ids, [self.types[0]] * len(ids)
@@ -59,8 +59,8 @@ class Template:
 class TextTokenizer:
     """A model's tokenizer behind a lock, without padding or truncation.
 
-    Special tokens that are spelled out in a text count as plain text. With `plain`, none are added to a
-    text; with `drop_unknown`, the token for unknown words is left out; without `token_types`, all are 0.
+    Special tokens spelled out in a text count as plain text. `plain` adds no special tokens. `drop_unknown`
+    omits the token for unknown words. Without `token_types`, all token types are 0.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class TextTokenizer:
                 self._tokenizer: Tokenizer = tokenizers.Tokenizer.from_str(data.decode("utf-8"))
         except Exception as exc:
             raise ModelLoadError(f"The tokenizer does not load: {exc}") from exc
-        # Some files pad every text to 512 tokens, which makes each text cost as much as the longest.
+        # Some tokenizer files pad every text to 512 tokens, so a short text would cost as much as a long one.
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self._lock = ForkSafeLock()
@@ -85,11 +85,11 @@ class TextTokenizer:
             self.template = Template((), (), (), _ONE_TYPE) if plain else _read_template(self._tokenizer)
         if not token_types:
             self.template = replace(self.template, types=_ONE_TYPE)
-        # A document that spells out "[SEP]" must not end itself.
+        # A document that contains the text "[SEP]" must not end at that point.
         self._tokenizer.encode_special_tokens = True
 
     def ids(self, text: str, *, give_up: Callable[[], bool] | None = None) -> list[int] | None:
-        """Return the text's ids without special tokens; None if `give_up` returns True between two pieces."""
+        """Return the text's ids without special tokens, or None if `give_up` returned True between two pieces."""
         ids = self._encode(text, give_up)
         return [id for id in ids if id != self._unknown] if ids and self._drop_unknown else ids
 
@@ -112,23 +112,23 @@ class TextTokenizer:
         return ids
 
     def supports_language(self, text: str) -> bool:
-        """Whether the model was trained on texts like this one, judged by the sizes of its word pieces."""
+        """Whether the model was trained on this language, estimated from the lengths of the word pieces."""
         return is_supported(text, lambda words: self._encode(words) or (), unknown=self._unknown)
 
     def count(self, text: str) -> int:
-        """Return the number of tokens of a text."""
+        """Return the number of tokens in a text."""
         return len(self.ids(text) or ())
 
 
 _STEPS = ("normalizer", "pre_tokenizer", "post_processor")
 _MAX_GROWTH = 256
-"""How many times longer a tokenizer's steps may make a text; the common ones reach 40."""
+"""Maximum factor by which a tokenizer's steps may lengthen a text; common tokenizers reach 40."""
 _MAX_STEP_VALUES = 1_000
-"""JSON values that describe the steps; the common files have 50."""
+"""Maximum number of JSON values that describe the steps; common files have 50."""
 
 
 def _check_growth(data: bytes) -> None:
-    """Raise ModelFileError for steps that make a text so long that the library ends the process for memory."""
+    """Raise ModelFileError for steps that could lengthen a text until the library runs out of memory and aborts."""
     import msgspec
 
     try:
@@ -141,10 +141,10 @@ def _check_growth(data: bytes) -> None:
         step = steps.pop()
         count += 1
         if isinstance(step, dict):
-            if "content" in step:  # Replace; the text may be put between all characters
+            if "content" in step:  # Replace: the content may be inserted between all characters
                 growth *= len(str(step["content"])) + 1
             if charsmap := step.get("precompiled_charsmap"):
-                # A table of this many bytes in base64, then the replacements, which end with a NUL.
+                # Decoded from base64: the table's size in bytes, the table, then NUL-terminated replacements.
                 table = _decode_base64(str(charsmap))
                 replacements = table[4 + int.from_bytes(table[:4], "little") :]
                 growth *= max(map(len, replacements.split(b"\0"))) + 1
@@ -164,12 +164,12 @@ def _decode_base64(text: str) -> bytes:
     try:
         return base64.b64decode(text)
     except ValueError:
-        return b""  # the library refuses it
+        return b""  # the library rejects it later
 
 
 @contextmanager
 def _panics_as_errors() -> Iterator[None]:
-    """Turn a panic of the tokenizer library into an error: it is a BaseException that nobody catches."""
+    """Convert a panic in the tokenizer library, which is a BaseException, into ModelLoadError."""
     try:
         yield
     except BaseException as exc:
@@ -179,7 +179,7 @@ def _panics_as_errors() -> Iterator[None]:
 
 
 _SAMPLED_TEXTS = 10
-_MAX_UNSUPPORTED = 0.75  # share of the sampled texts; a mixed index has some texts in other languages
+_MAX_UNSUPPORTED = 0.75  # share of the sampled texts; a mixed-language index contains some unsupported texts
 
 
 def check_language(tokenizer: TextTokenizer, model: str, query: str, texts: Sequence[str]) -> None:
@@ -190,7 +190,7 @@ def check_language(tokenizer: TextTokenizer, model: str, query: str, texts: Sequ
         sample = texts[:_SAMPLED_TEXTS]
         needed = ceil((1 - _MAX_UNSUPPORTED) * len(sample))
         supported = (text for text in sample if tokenizer.supports_language(text))
-        # Stop as soon as enough texts are supported: the caller is waiting.
+        # Stop as soon as enough texts are supported, because the caller is waiting.
         if sum(1 for _ in islice(supported, needed)) == needed:
             return
         subject = "these texts"
@@ -201,28 +201,28 @@ def check_language(tokenizer: TextTokenizer, model: str, query: str, texts: Sequ
 
 
 def split_windows(tokens: int, budget: int, *, overlap: int = OVERLAP) -> list[tuple[int, int]]:
-    """Return (start, end) of windows of at most `budget` tokens that cover all tokens, in order.
+    """Return the (start, end) spans of windows of at most `budget` tokens that together cover all tokens.
 
     The last window ends with the text and is as wide as the others, because a short one would lack context.
     """
     if tokens <= budget:
         return [(0, tokens)]
-    # With a small budget the stride must still be positive.
+    # The stride must be positive even with a small budget.
     stride = max(1, budget - min(overlap, budget // 4))
     starts = [*range(0, tokens - budget, stride), tokens - budget]
     return [(start, start + budget) for start in starts]
 
 
 def replace_surrogates(text: str) -> str:
-    """Return the text with lone surrogates replaced, which UTF-8 cannot encode."""
+    """Replace lone surrogates, which UTF-8 cannot encode."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def split_pieces(text: str) -> Iterator[str]:
-    """Split a text at white space into pieces that together are the text."""
+    """Split a text at white space into pieces; joined together, they equal the text."""
     start = 0
     while len(text) - start > _PIECE_CHARACTERS:
-        # No model's tokens span white space. A text without any is split anywhere.
+        # Tokens never span white space. Text without white space is split at a fixed length.
         match = _WHITESPACE.search(text, start + _PIECE_CHARACTERS, start + 2 * _PIECE_CHARACTERS)
         end = match.start() if match else start + _PIECE_CHARACTERS
         yield text[start:end]
@@ -232,7 +232,7 @@ def split_pieces(text: str) -> Iterator[str]:
 
 
 def _read_template(tokenizer: Tokenizer) -> Template:
-    # Read from an encoded example, because tokenizer files declare templates in several forms.
+    # The template is read from an encoded example, because tokenizer files declare it in several formats.
     example = tokenizer.encode("a", "b")
     owners = list(example.sequence_ids)
     if 0 not in owners or 1 not in owners:

@@ -1,4 +1,4 @@
-"""Check that files hold the pinned bytes, and read them so that the checked bytes are the ones used."""
+"""Check that files contain the pinned bytes, and return exactly the bytes that were checked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from resift.errors import ModelFileError
 MODEL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}(?:/[A-Za-z0-9][A-Za-z0-9._-]{0,95})?")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 MAX_FILE_BYTES = 1 << 31
-# Two seconds: some file systems store times in whole or even seconds.
+# Two seconds, because some file systems store times with a resolution of one or two seconds.
 _SETTLED_NS = 2_000_000_000
 
 FileIdentity = tuple[int, int, int, int, int]
@@ -30,7 +30,7 @@ _lock = ForkSafeLock()
 
 
 class PinnedFile(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A file of a model, named relative to the model's folder, and the only content it may have."""
+    """A model file, named relative to the model's folder, with the size and digest it must have."""
 
     name: str
     size: int
@@ -57,7 +57,7 @@ def verify(path: Path, pinned: PinnedFile) -> None:
 
 
 def read_verified(path: Path, pinned: PinnedFile) -> bytes:
-    """Return the file's bytes after hashing exactly these bytes."""
+    """Return the file's bytes after checking the digest of these same bytes."""
     with _open_regular_file(path) as fd:
         identity = _identify(fd)
         _check_size(path, pinned, identity[-1])
@@ -69,7 +69,7 @@ def read_verified(path: Path, pinned: PinnedFile) -> bytes:
 
 
 def read_unpinned(path: Path, *, limit: int = MAX_FILE_BYTES) -> bytes:
-    """Return the bytes of a regular file that has no pin yet; refuse files above the limit."""
+    """Return the bytes of a regular file that has no pin yet; reject files above the limit."""
     with _open_regular_file(path) as fd:
         size = os.fstat(fd).st_size
         if size <= limit:
@@ -83,7 +83,7 @@ def read_unpinned(path: Path, *, limit: int = MAX_FILE_BYTES) -> bytes:
 @contextmanager
 def _open_regular_file(path: Path) -> Iterator[int]:
     flags = os.O_RDONLY
-    # O_NONBLOCK: opening a pipe must not wait. Not every platform has all of these flags.
+    # O_NONBLOCK prevents a wait when opening a pipe. Some platforms lack some of these flags.
     for name in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY", "O_NOCTTY"):
         flags |= getattr(os, name, 0)
     try:
@@ -107,7 +107,7 @@ def _identify(fd: int) -> FileIdentity:
 def _read(fd: int, limit: int) -> bytes:
     chunks: list[bytes] = []
     remaining = limit
-    # os.read allocates the requested size: request the file's size plus one byte to see its end.
+    # os.read allocates the requested size, so request the file's size plus one byte to detect its end.
     request = min(os.fstat(fd).st_size + 1, 1 << 30)
     while remaining > 0 and (chunk := os.read(fd, min(remaining, request))):
         chunks.append(chunk)
@@ -133,7 +133,7 @@ def _changed_error(path: Path, problem: str) -> ModelFileError:
 
 
 def _remember(path: Path, pinned: PinnedFile, identity: FileIdentity) -> None:
-    # File times have a coarse resolution: a file written a moment ago could change and look the same.
+    # File times have a coarse resolution, so a file written a moment ago could change without a new time.
     if time.time_ns() - max(identity[2], identity[3]) < _SETTLED_NS:
         return
     with _lock:
