@@ -1,8 +1,8 @@
-"""Worker threads for forward passes: one row of tokens at a time, fair scheduling, deadlines between rows.
+"""Worker threads for forward passes: one row of tokens at a time, fair scheduling, deadline checks between rows.
 
-One row per run is the fastest layout on a CPU with int8 weights. It is also the only one whose scores do not
-depend on the other rows, because activations are quantized per tensor. A run uses one thread, so one worker
-per core keeps the machine busy without threads waiting for each other.
+One row per run is the fastest layout on a CPU with int8 weights. It is also the only layout in which a score
+does not depend on other rows, because activations are quantized per tensor. A run uses one thread, so one
+worker per core keeps the machine busy without contention.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from resift.deadline import Deadline
 from resift.errors import ModelError
 
 HANDOVER_S = 0.02
-"""Maximum time before its deadline at which a caller takes the results so far: waking up takes time."""
+"""A caller collects its results at most this long before its deadline, because waking up takes time."""
 
 OLDEST_JOB_EVERY = 4
-"""Every fourth turn belongs to the oldest job, however many tasks it has left."""
+"""One turn in this many goes to the oldest job, regardless of how many tasks it has left."""
 
 Task = Callable[[], "Sequence[Task] | None"]
 """One uninterruptible piece of work. It may return more tasks of the same job, which run next."""
@@ -34,7 +34,7 @@ Task = Callable[[], "Sequence[Task] | None"]
 
 @dataclass(slots=True, eq=False, repr=False)
 class Job:
-    """The tasks of one call. It ends when all are done, one failed, or the deadline passed."""
+    """The tasks of one call. A job ends when all tasks are done, one has failed, or the deadline has passed."""
 
     tasks: deque[Task]
     deadline: Deadline
@@ -45,13 +45,13 @@ class Job:
     complete: bool = True
 
     def stop(self) -> None:
-        """Drop all tasks that have not started."""
+        """Drop all tasks that have not started yet."""
         self.tasks.clear()
         self.stopped = True
 
 
 class Engine:
-    """A pool of workers. The job with the fewest tasks left goes first; now and then it is the oldest job."""
+    """A pool of workers. The job with the fewest tasks left goes first, except that the oldest job gets some turns."""
 
     def __init__(self, workers: int | None = None) -> None:
         self.workers = workers or usable_cores()
@@ -62,7 +62,7 @@ class Engine:
         self._closed = False
 
     def submit(self, tasks: Sequence[Task], *, deadline: Deadline | None = None) -> Job:
-        """Queue the tasks. The job's future is True if all were done, False if the deadline passed first."""
+        """Queue the tasks. The job's future is True if all were done, or False if the deadline passed first."""
         job = Job(deque(tasks), deadline or Deadline.never())
         if not tasks:
             job.future.set_result(True)
@@ -72,10 +72,10 @@ class Engine:
         with self._wake:
             if self._closed:
                 raise ModelError("The engine is closed, because the interpreter is exiting.")
-            # Started with the first job, so that a mere import creates no threads.
+            # Threads start with the first job, so that importing the module creates none.
             if not self._threads:
                 names = [f"resift-engine-{number}" for number in range(self.workers)]
-                # Daemons: a run that hangs must not keep the process alive.
+                # Daemon threads, so that a run that hangs cannot keep the process alive.
                 self._threads = [threading.Thread(target=self._work, name=name, daemon=True) for name in names]
                 for thread in self._threads:
                     thread.start()
@@ -86,8 +86,8 @@ class Engine:
     def close(self, *, wait_s: float = 10.0) -> None:
         """Drop waiting tasks and wait for the running ones.
 
-        A long row takes seconds in portable C on a busy core. If the interpreter exits during the run, it
-        frees memory that the run still reads, and the process dies from a signal.
+        A long row takes seconds in portable C on a busy core. If the interpreter exited during the run, it would
+        free memory that the run still reads, and the process would crash.
         """
         with self._wake:
             self._closed = True
@@ -127,11 +127,11 @@ class Engine:
         return job, task
 
     def _choose_job(self) -> Job:
-        """Return the job whose turn it is.
+        """Return the job to run next.
 
         A caller with ten documents must not wait for callers with a thousand each, so the job with the fewest
-        tasks left goes first; of equal jobs, the earlier one. Every fourth turn belongs to the oldest job, so
-        that a large job ends however many small ones arrive. A job past its deadline is answered at once.
+        tasks left goes first; ties go to the earlier job. Every fourth turn goes to the oldest job, so that a
+        large job finishes even while small ones keep arriving. A job past its deadline is resolved at once.
         """
         self._turns += 1
         expired = next((job for job in self._jobs if job.deadline.expired), None)
@@ -146,7 +146,7 @@ class Engine:
         try:
             more = list(task() or ())
         except BaseException as exc:
-            # Raised in the caller; a task never kills its worker.
+            # The error is raised in the caller; a task never kills its worker.
             job.error = job.error or exc
         with self._wake:
             job.running -= 1
@@ -154,7 +154,7 @@ class Engine:
                 job.stop()
             elif more and not job.stopped:
                 is_queued = job in self._jobs
-                # In front: finish one text before starting the next.
+                # The new tasks go to the front, to finish one text before starting the next.
                 job.tasks.extendleft(reversed(more))
                 if not is_queued:
                     self._jobs.append(job)
@@ -164,7 +164,7 @@ class Engine:
     def _resolve(self, job: Job) -> None:
         if job.tasks or job.running or job.future.done():
             return
-        with suppress(InvalidStateError):  # cancelled a moment ago
+        with suppress(InvalidStateError):  # the future was cancelled in the meantime
             if job.error is not None:
                 job.future.set_exception(job.error)
             else:
@@ -180,8 +180,8 @@ class Engine:
 async def wait_for_job(job: Job) -> None:
     """Wait for a job until its deadline; tasks that have not started by then are dropped.
 
-    Workers check deadlines only between two tasks. Waiting for them could overshoot by as many tasks as other
-    callers have queued.
+    Workers check deadlines only between tasks. Without a timeout here, a call could overshoot its deadline by
+    all the tasks that other callers have queued.
     """
     done = asyncio.wrap_future(job.future)
     handover_s = min(HANDOVER_S, 0.1 * job.deadline.remaining_s())
@@ -199,7 +199,7 @@ _engine: Engine | None = None
 
 
 def shared_engine() -> Engine:
-    """Return this process's engine; a forked child gets its own."""
+    """Return the engine of this process; a forked child creates its own."""
     global _engine
     with _lock:
         if _engine is None:
@@ -208,7 +208,7 @@ def shared_engine() -> Engine:
 
 
 def use_workers(count: int) -> None:
-    """Set the number of workers of this process's engine, for processes that share a machine's cores."""
+    """Replace this process's engine with one of `count` workers, for processes that share a machine's cores."""
     global _engine
     with _lock:
         if _engine is not None:
@@ -217,7 +217,7 @@ def use_workers(count: int) -> None:
 
 
 def _close_shared_engine() -> None:
-    # The interpreter's exit must not tear down threads inside a forward pass.
+    # The interpreter must not tear down threads during a forward pass.
     if _engine is not None:
         _engine.close()
 
@@ -234,7 +234,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def usable_cores(root: Path = Path("/")) -> int:
-    """Return the number of cores this process may use, at least 1: its affinity and its container's quota."""
+    """Return the number of cores this process may use, at least 1, by CPU affinity and container quota."""
     affinity: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
     return max(1, min([cores, *(math.ceil(quota) for quota in _container_quotas(root))]))
@@ -257,7 +257,7 @@ def _container_quotas(root: Path) -> Iterator[float]:
 
 
 def _parse_quota(text: str) -> Iterator[float]:
-    """Yield quota / period; nothing if there is no limit ("max", or -1)."""
+    """Yield quota / period, or nothing if there is no limit ("max" or -1)."""
     try:
         quota, period = text.split()[:2]
         cores = int(quota) / int(period)

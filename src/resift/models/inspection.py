@@ -1,6 +1,6 @@
-"""Inspect model files before anything loads them: file type, JSON, finite weights; and read safetensors.
+"""Inspect model files before they are loaded (file type, JSON, finite weights), and read safetensors.
 
-A file is refused if its content does not match its name, or if it could run code or exhaust memory.
+A file is rejected if its content does not match its name, or if it could run code or exhaust memory.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MAGIC_BYTES = (
 
 
 def inspect_file(name: str, data: bytes) -> None:
-    """Raise `ModelFileError` with the reason if the bytes must not be loaded under that name."""
+    """Raise `ModelFileError` with the reason if a file with this name and content must not be loaded."""
     for magic, actual_type in _MAGIC_BYTES:
         if data.startswith(magic):
             raise ModelFileError(f"{name!r} is {actual_type}, despite its name. It is never loaded.")
@@ -72,12 +72,12 @@ _MAX_JSON_DEPTH = 64
 _MAX_CONTAINERS = 2_000_000
 _CODE_KEYS = frozenset({"auto_map", "trust_remote_code", "custom_pipelines", "custom_pipeline", "custom_code"})
 _VOCABULARIES = frozenset({"tokenizer.json", "vocab.json", "added_tokens.json"})
-# Possessive quantifiers, and an unterminated string counts as one string: the scan is linear for any input.
+# Possessive quantifiers, and matching an unterminated string as one string, keep the scan linear for any input.
 _STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 
 
 def parse_json(name: str, data: bytes) -> JsonValue:
-    """Return the parsed JSON of a file that requests no remote code and cannot exhaust the parser."""
+    """Return the parsed JSON of a file; reject files that request remote code or could exhaust the parser."""
     if len(data) > _MAX_JSON_BYTES:
         raise ModelFileError(f"{name!r} has {len(data):,} bytes; the limit for JSON is {_MAX_JSON_BYTES:,}.")
     _check_json_depth(name, data)
@@ -86,17 +86,17 @@ def parse_json(name: str, data: bytes) -> JsonValue:
     def check_pairs(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
         # All pairs are checked, so a duplicate key cannot hide the first one.
         for key, value in pairs:
-            # In a vocabulary the same word may be a token with its number.
+            # In a vocabulary, such a key can be a token, and its value the token id.
             harmless = value is False or value is None or (is_vocabulary and type(value) is int)
             if key in _CODE_KEYS and not harmless:
                 raise ModelFileError(f"{name!r} requests remote code ({key!r}). It is never loaded.")
         return dict(pairs)
 
-    def refuse_constant(word: str) -> NoReturn:
-        raise ModelFileError(f"{name!r} contains {word}, which is not JSON.")
+    def reject_constant(constant: str) -> NoReturn:
+        raise ModelFileError(f"{name!r} contains {constant}, which is not JSON.")
 
     try:
-        return json.loads(data.decode("utf-8"), object_pairs_hook=check_pairs, parse_constant=refuse_constant)
+        return json.loads(data.decode("utf-8"), object_pairs_hook=check_pairs, parse_constant=reject_constant)
     except (ValueError, RecursionError) as exc:
         raise ModelFileError(f"{name!r} is not valid JSON.") from exc
 
@@ -172,12 +172,12 @@ def _is_natural_list(value: JsonValue) -> TypeGuard[list[int]]:
     )
 
 
-# bfloat16 comes as uint16.
+# bfloat16 values are read as uint16.
 _ARRAY_TYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "U8": "u1", "BOOL": "?"}
 
 
 def map_file(path: Path) -> memoryview:
-    """Memory-map a file for reading; pages are loaded when they are used."""
+    """Memory-map a file for reading; pages are loaded on access."""
     with path.open("rb") as file:
         if not path.stat().st_size:
             return memoryview(b"")
@@ -185,7 +185,7 @@ def map_file(path: Path) -> memoryview:
 
 
 def read_tensors(name: str, data: memoryview) -> dict[str, Array]:
-    """Return the tensors of a file that `inspect_safetensors` has accepted, as arrays on its bytes."""
+    """Return the tensors of a file that `inspect_safetensors` has accepted, as views of its bytes."""
     length = int.from_bytes(data[:8], "little")
     header = json.loads(bytes(data[8 : 8 + length]))
     body = data[8 + length :]
@@ -209,14 +209,14 @@ _VALUES_PER_CHECK = 1 << 22
 
 
 def check_finite(label: str, raw: memoryview | bytes, dtype: str) -> None:
-    """Refuse NaN and infinity in little-endian floats. A single -inf is a mask constant and is accepted."""
+    """Reject NaN and infinity in little-endian floats. A single -inf is a mask constant and is accepted."""
     width = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}[dtype]
     if len(raw) % width:
-        raise ModelFileError(f"{label} has {len(raw):,} bytes, which is not a multiple of a {dtype} value.")
+        raise ModelFileError(f"{label} has {len(raw):,} bytes, which is not a multiple of the size of {dtype}.")
     for start in range(0, len(raw), _VALUES_PER_CHECK * width):
         chunk = raw[start : start + _VALUES_PER_CHECK * width]
         if dtype == "bfloat16":
-            # The upper half of a float32; NaN and infinity stay what they are.
+            # bfloat16 is the upper half of a float32; NaN and infinity are preserved.
             values = (np.frombuffer(chunk, dtype="<u2").astype("<u4") << 16).view("<f4")
         else:
             values = np.frombuffer(chunk, dtype={"float16": "<f2", "float32": "<f4", "float64": "<f8"}[dtype])

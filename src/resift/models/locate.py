@@ -1,4 +1,4 @@
-"""Find an allowed model's files: explicit folder, local cache, installed model package, hub."""
+"""Find an allowed model's files in a given folder, a local cache, an installed model package or the hub."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def resolve(
     download: bool = True,
     progress: Sink | None = None,
 ) -> ModelFiles:
-    """Find an allowed model's files and check them; download them if this machine does not have them.
+    """Find and check an allowed model's files, and download them if they are not on this machine.
 
-    An id that is not allowed raises `ModelNotAllowedError` before anything is read. With check=False the
-    model and tokenizer files are not hashed here; `ModelFiles.read` always hashes what it returns.
+    An id that is not allowed raises `ModelNotAllowedError` before anything is read. With check=False,
+    the model and tokenizer files are not hashed here; `ModelFiles.read` always hashes the bytes it returns.
     """
     spec = registry.find_spec(model_id)
     files = _find_files(spec, folder) or _download(spec, download=download, progress=progress)
@@ -34,7 +34,7 @@ def resolve(
 
 
 def package_folder(spec: ModelSpec) -> Path | None:
-    """Return the model's folder in its model package, if that is installed. The package is not imported."""
+    """Return the model's folder in its model package, or None if that is not installed. Nothing is imported."""
     if spec.package is None:
         return None
     try:
@@ -49,7 +49,7 @@ def package_folder(spec: ModelSpec) -> Path | None:
 
 
 def download_folder(spec: ModelSpec) -> Path:
-    """Return the folder for downloads of this model."""
+    """Return the folder that this model is downloaded to."""
     return cache_folder("models") / spec.id.replace("/", "--") / spec.revision
 
 
@@ -59,7 +59,7 @@ def _find_files(spec: ModelSpec, folder: Path | str | None) -> ModelFiles | None
     required = [pinned.name for pinned in spec.files if pinned.required]
     if folder is not None:
         real = open_folder(folder)
-        # Installers hard-link packages from their cache. Elsewhere, a second name allows swapping the bytes.
+        # Installers hard-link packages from their cache. Elsewhere, a second name would allow the bytes to be swapped.
         allow_hardlinks = installed is not None and installed.resolve() == real
         check_folder(real, names, required=required, allow_hardlinks=allow_hardlinks)
         return ModelFiles(spec=spec, folder=real, source="folder")
@@ -95,7 +95,7 @@ def _is_complete(folder: Path, required: list[str]) -> bool:
 
 
 def _check_cached_links(folder: Path, names: list[str]) -> None:
-    """Refuse links that leave the cached repository. Links into its blobs are how the hub's cache works."""
+    """Reject links that leave the cached repository. Links to its blobs are part of the hub's cache layout."""
     root = (folder.parent.parent if folder.parent.name == "snapshots" else folder).resolve()
     for path in (folder / name for name in names if os.path.lexists(folder / name)):
         try:
@@ -112,7 +112,7 @@ def _download(spec: ModelSpec, *, download: bool, progress: Sink | None) -> Mode
     next_step = "Download it once while online, or pass folder= with its files."
     if spec.package is not None:
         next_step = f"Run: {install_command('local')}, or pass folder= with its files."
-    missing = f"This machine has no files of {spec.id!r}"
+    missing = f"The files of {spec.id!r} are not on this machine"
     if spec.hub is None:
         raise ModelFileError(f"{missing}. {next_step}")
     if not download or is_offline():

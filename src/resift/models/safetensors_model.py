@@ -1,7 +1,7 @@
-"""Sessions for models with safetensors weights, packed once per model, kernel and precision.
+"""Sessions for models with safetensors weights, which are packed once per model, kernel and precision.
 
-A packed file is named after the digests of the weights it was made from and has its own checksum. It is
-memory-mapped. It is used only if it belongs to the current user and nobody else can write to it.
+A packed file is named after the digests of its source files and contains its own checksum. It is
+memory-mapped. It is used only if the current user owns it and no other user can write to it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class TransformerSession:
 
     def __init__(self, packed: PackedWeights, kernel: Kernel) -> None:
         self.kernel = kernel.name
-        self._packed = packed  # keeps the memory that the structure points to
+        self._packed = packed  # keeps the memory alive that the structure points to
         self._struct = build_struct(packed)
         pointer, number = c_void_p, c_int32
         self._forward = kernel.function("transformer_forward", None, pointer, pointer, number, number, pointer, pointer)
@@ -55,14 +55,14 @@ class TransformerSession:
         self.outputs, self._width = about["outputs"], about["true_width"]
 
     def run(self, ids: list[int], types: list[int], *, first: int | None = None) -> Array:
-        """Return the head's outputs or the pooled state; without pooling, the states of the first tokens."""
+        """Return the head's outputs or the pooled state; without pooling, the states of the first `first` tokens."""
         tokens = len(ids)
         if not 0 < tokens <= self.positions or min(ids) < 0 or max(ids) >= self._word.shape[0]:
             raise ValueError(f"a row of {tokens} tokens, or one of its ids, is out of this model's range")
         struct = self._struct
         wanted = min(first or tokens, tokens)
         pooled = struct.pooling != 0
-        # The C code writes whole panels; what fills them up is cut off here.
+        # The C code writes whole panels; the padding is cut off here.
         out = np.empty(round_up(self.outputs, PANEL) if pooled else wanted * struct.width, np.float32)
         embedded = self._embed(ids, types)
         scratch = self._scratch.address(struct, tokens)
@@ -70,10 +70,10 @@ class TransformerSession:
         return out[: self.outputs] if pooled else out.reshape(wanted, struct.width)[:, : self._width]
 
     def _embed(self, ids: list[int], types: list[int]) -> Array:
-        """Return the sum of word, position and token type embeddings, filled up to whole panels."""
+        """Return the sum of word, position and token type embeddings, padded to whole panels."""
         embedded = to_float32(self._word[ids])
         if self._token_type is not None:
-            # RoBERTa has one type, whatever the tokenizer's template says.
+            # RoBERTa has a single token type, regardless of the tokenizer's template.
             embedded = embedded + self._token_type[types if len(self._token_type) > 1 else 0]
         if self._position is not None:
             embedded = embedded + self._position[self._offset : self._offset + len(ids)]
@@ -88,17 +88,17 @@ class StaticSession:
         self._table = table
 
     def run(self, ids: list[int], types: list[int], *, first: int | None = None) -> Array:
-        """Return the mean vector of the tokens; `types` and `first` have no meaning here."""
+        """Return the mean vector of the tokens; `types` and `first` are ignored."""
         if not ids:  # a text without known tokens
             return np.zeros(self._table.shape[1], np.float32)
         if max(ids) >= len(self._table) or min(ids) < 0:
             raise ValueError("a token id is out of this model's range")
-        # Added up in double precision, so that the result does not depend on the processor's vector width.
+        # Summed in double precision, so that the result does not depend on the processor's vector width.
         return np.asarray(self._table[ids].sum(axis=0, dtype=np.float64) / len(ids), np.float32)
 
 
 def open_safetensors(files: ModelFiles) -> Session:
-    """Return a session for verified files; packs the weights if no packed file exists yet."""
+    """Return a session for verified files; pack the weights if no packed file exists yet."""
     spec = files.spec
     if spec.is_static:
         table = _read_folder(files).table
@@ -123,7 +123,7 @@ def _load_or_pack(files: ModelFiles, kernel: Kernel, precision: Precision) -> Pa
     if folder.network is None:
         raise ModelFileError(f"{files.spec.id!r} has no network to pack.")
     try:
-        # One process packs; others wait and then map the file.
+        # One process packs; the others wait and then map the file.
         with file_lock(path.with_suffix(".lock"), error=ModelFileError):
             packed = _load_existing(path)
             if packed is None:
@@ -134,12 +134,12 @@ def _load_or_pack(files: ModelFiles, kernel: Kernel, precision: Precision) -> Pa
     except (OSError, ResiftError) as exc:
         log.debug("packed weights are not cached: %s", exc)
         packed = None
-    # Without a writable cache the weights stay in the memory of this process.
+    # Without a writable cache, the packed weights stay in this process's memory.
     return packed or pack_network(folder.network, kernel, precision)
 
 
 def _load_existing(path: Path) -> PackedWeights | None:
-    """Return the packed weights at a path; None if there are none that can be trusted."""
+    """Return the packed weights at a path, or None if the file is missing, damaged or not trusted."""
     try:
         status = path.lstat()
     except OSError:
@@ -151,7 +151,7 @@ def _load_existing(path: Path) -> PackedWeights | None:
     try:
         return load_packed(path)
     except (ModelFileError, OSError) as exc:
-        log.warning("packed weights are made again: %s", exc)
+        log.warning("packing the weights again: %s", exc)
         return None
 
 

@@ -1,7 +1,7 @@
 """Model families: each module maps a config and tensor names to a `Network`.
 
-To add a family, write a module with a function `(config, tensors) -> Network`, or a `Layout` of other names for
-`build_bert`, and add its `model_type` below.
+To add a family, write a module with a function `(config, tensors) -> Network`, or a `Layout` with its tensor names
+for `build_bert`, and add its `model_type` below.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ FAMILIES: dict[str, Family] = {
     "xlm-roberta": partial(bert.build_bert, layout=bert.ROBERTA),
     "modernbert": modernbert.build_modernbert,
 }
-"""`model_type` of a config.json -> the function that builds the network."""
+"""`model_type` in config.json -> function that builds the network."""
 
 
 def build_network(config: Config, tensors: Tensors) -> Network:
-    """Return the network of a config and its tensors; raises ModelFileError if they do not fit."""
+    """Build the network for a config and its tensors; raise ModelFileError if they do not match."""
     kind = config.text("model_type")
     if kind not in FAMILIES:
         raise ModelFileError(

@@ -1,4 +1,4 @@
-"""BERT and relatives with learned positions and norms after each block: MiniLM, ELECTRA, DistilBERT, RoBERTa."""
+"""BERT-like models with learned positions and norms after each block: MiniLM, ELECTRA, DistilBERT, RoBERTa."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Head = tuple[Dense | Norm | Activation, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Names in the files of one family. `layers` is the name before a layer's number, the next six follow it.
+    """Tensor and config names of one model family.
 
-    A single name in `qkv` is a tensor with all three parts. `head` is dense → activation → linear on the state of
-    CLS; `{}` stands for the root. `config` has the names of hidden size, feed-forward size, heads, layers and
-    activation.
+    `layers` is the prefix before a layer's number; the next six names follow the number. A single name in `qkv`
+    means one tensor with all three parts. `head` is dense → activation → linear on the CLS state; `{}` is replaced
+    by the root prefix. `config` lists the names of hidden size, feed-forward size, heads, layers and activation.
     """
 
     root: str
@@ -58,7 +58,7 @@ DISTILBERT = Layout(
     token_types=False,
     config=("dim", "hidden_dim", "n_heads", "n_layers", "activation"),
 )
-# RoBERTa under the names of flash-attention's implementation.
+# RoBERTa with the tensor names of the flash-attention implementation.
 _FLASH = replace(
     ROBERTA,
     layers="encoder.layers",
@@ -73,9 +73,9 @@ _FLASH = replace(
 
 
 def build_bert(config: Config, tensors: Tensors, layout: Layout = BERT) -> Network:
-    """Return an encoder with the names of a layout.
+    """Build an encoder from tensors named as in `layout`.
 
-    The tensors decide whether there is a head: some configs name the bare model although the file has one.
+    The tensors decide whether there is a head, because some configs name the bare model although the file has one.
     """
     if layout is ROBERTA and any(f"{root}emb_ln.weight" in tensors for root in ("roberta.", "")):
         layout = _FLASH
@@ -88,7 +88,7 @@ def build_bert(config: Config, tensors: Tensors, layout: Layout = BERT) -> Netwo
     if f"{linear_name}.weight" in tensors:
         dense = tensors.dense(dense_name.format(prefix), hidden, hidden)
         head = (dense, activation, tensors.dense(linear_name, None, hidden))
-    tensors.ignore(f"{prefix}pooler.")  # an embedder takes the states themselves
+    tensors.ignore(f"{prefix}pooler.")  # an embedder uses the states directly
     embeddings, rows, offset = f"{prefix}embeddings", config.size("max_position_embeddings"), 0
     if layout.padded_positions:
         padding = config.value("pad_token_id")
@@ -131,7 +131,7 @@ def build_bert(config: Config, tensors: Tensors, layout: Layout = BERT) -> Netwo
 
 
 def _stack(parts: list[Dense]) -> Dense:
-    """Return linear layers with the same inputs as one, their outputs one after the other."""
+    """Merge linear layers that share their inputs into one, with concatenated outputs."""
     biases = [part.bias for part in parts if part.bias is not None]
     return Dense(
         np.concatenate([to_float32(part.weight) for part in parts]),

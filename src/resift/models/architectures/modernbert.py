@@ -8,13 +8,13 @@ from resift.models.architectures.tensors import Config, Tensors
 from resift.models.network import Network, NetworkLayer
 
 _MAX_POSITIONS = 1 << 17
-"""The tables of rotary positions have a row for each."""
+"""The rotary position tables have one row per position."""
 
 _GLOBAL_THETA, _LOCAL_THETA = 160_000.0, 10_000.0
 
 
 def build_modernbert(config: Config, tensors: Tensors) -> Network:
-    """Return a ModernBERT encoder; the score is pooled state → dense → GELU → norm → classifier."""
+    """Build a ModernBERT encoder; the score is pooled state → dense → GELU → norm → classifier."""
     prefix = tensors.prefix("model.", "", of="embeddings.tok_embeddings.weight")
     hidden, epsilon = config.size("hidden_size"), config.number("norm_eps", default=1e-5)
     norm_bias = config.flag("norm_bias", default=False)
@@ -58,7 +58,7 @@ def _layer(config: Config, tensors: Tensors, name: str, number: int, *, norm_bia
         attention_output=tensors.dense(f"{name}.attn.Wo", hidden, hidden, bias=attention_bias),
         ffn_up=tensors.dense(f"{name}.mlp.Wi", 2 * ffn, hidden, bias=mlp_bias),
         ffn_down=tensors.dense(f"{name}.mlp.Wo", hidden, ffn, bias=mlp_bias),
-        # The embeddings are normalized already, so the first layer has no norm before its attention.
+        # The embeddings are already normalized, so the first layer has no norm before its attention.
         attention_norm=tensors.norm(f"{name}.attn_norm", hidden, bias=norm_bias) if number else None,
         ffn_norm=tensors.norm(f"{name}.mlp_norm", hidden, bias=norm_bias),
         window=0 if full else config.size("local_attention", default=128, min=2) // 2,

@@ -1,4 +1,4 @@
-"""Typed access to a model's config and tensors, with errors that name what does not fit."""
+"""Typed access to a model's config and tensors, with errors that name the mismatch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _IGNORED = re.compile(
     r"(^|\.)(position_ids|token_type_ids)$|^(cls|lm_head|decoder|generator_\w+|discriminator_\w+|vocab_\w+)\."
     r"|\.rotary_emb\.inv_freq$"
 )
-"""Buffers and heads of pretraining that no score or vector depends on."""
+"""Buffers and pretraining heads, which do not affect scores or vectors."""
 
 
 class Config:
@@ -38,7 +38,7 @@ class Config:
         return self._values.get(name) is not None
 
     def value(self, *names: str) -> object:
-        """Return the first of these values that the config has, else None."""
+        """Return the first of these values that the config contains, or None."""
         return next((self._values[name] for name in names if self._values.get(name) is not None), None)
 
     def text(self, *names: str, default: str | None = None) -> str:
@@ -71,7 +71,7 @@ class Config:
         return default if value is None else bool(value)
 
     def activation(self, *names: str, default: str = "gelu") -> Activation:
-        """Return an activation by the name that transformers has for it."""
+        """Return an activation, given by its name in transformers."""
         name = self.text(*names, default=default)
         if name not in _ACTIVATIONS:
             known = ", ".join(sorted(_ACTIVATIONS))
@@ -80,7 +80,7 @@ class Config:
 
 
 class Tensors:
-    """The tensors of a model by name; remembers which were used."""
+    """The tensors of a model by name, with a record of which ones were used."""
 
     def __init__(self, arrays: Mapping[str, Array]) -> None:
         self._arrays = arrays
@@ -90,14 +90,14 @@ class Tensors:
         return name in self._arrays
 
     def prefix(self, *candidates: str, of: str) -> str:
-        """Return the first prefix under which a tensor exists."""
+        """Return the first candidate prefix for which the tensor `of` exists."""
         for candidate in candidates:
             if candidate + of in self._arrays:
                 return candidate
         raise ModelFileError(f"The weights have no tensor {candidates[0] + of!r}; the file is not this architecture.")
 
     def take(self, name: str, *shape: int | None) -> Array:
-        """Return a tensor of a shape; None stands for any size."""
+        """Return a tensor after checking its shape; None matches any size."""
         if name not in self._arrays:
             raise ModelFileError(f"The weights have no tensor {name!r}, which the config requires.")
         array = self._arrays[name]
@@ -106,7 +106,7 @@ class Tensors:
         ):
             wanted = " x ".join("any" if size is None else str(size) for size in shape)
             raise ModelFileError(
-                f"The tensor {name!r} is {' x '.join(map(str, array.shape))}; the config asks for {wanted}."
+                f"The tensor {name!r} is {' x '.join(map(str, array.shape))}; the config requires {wanted}."
             )
         if not array.size:
             raise ModelFileError(f"The tensor {name!r} is empty.")
@@ -114,7 +114,7 @@ class Tensors:
         return array
 
     def dense(self, name: str, outputs: int | None, inputs: int, *, bias: bool | None = True) -> Dense:
-        """Return the linear layer `name`; a bias of None is taken if it exists."""
+        """Return the linear layer `name`. bias=None uses a bias if the weights contain one."""
         weight = self.take(f"{name}.weight", outputs, inputs)
         if bias is None:
             bias = f"{name}.bias" in self
@@ -128,16 +128,16 @@ class Tensors:
         return Norm(weight, self.take(f"{name}.bias", width) if bias else None, epsilon)
 
     def ignore(self, *prefixes: str) -> None:
-        """Count tensors below these prefixes as used: parts that this model does not need."""
+        """Mark tensors with these prefixes as used, because this model does not need them."""
         self._used |= {name for name in self._arrays if name.startswith(prefixes)}
 
     def check_all_used(self) -> None:
-        """Raise ModelFileError for weights that the network would leave out."""
+        """Raise ModelFileError if the network does not use all weights."""
         unused: Sequence[str] = sorted(
             name for name in self._arrays if name not in self._used and not _IGNORED.search(name)
         )
         if unused:
             more = f" and {len(unused) - 3} more" if len(unused) > 3 else ""
             raise ModelFileError(
-                f"The weights have tensors that the config does not explain: {', '.join(unused[:3])}{more}."
+                f"The weights contain tensors that the config does not account for: {', '.join(unused[:3])}{more}."
             )
