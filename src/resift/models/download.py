@@ -1,7 +1,7 @@
-"""Download a pinned model from the hub: fixed revision, no token, and our own check of size and sha256.
+"""Download a pinned model from the hub at a fixed revision, without a token, and verify size and sha256.
 
-`huggingface_hub` moves the bytes and takes care of retries and resuming. Bytes other than the pinned ones are
-refused, whichever server sent them.
+`huggingface_hub` transfers the bytes and handles retries and resumption. Content that does not match the pins is
+rejected, whichever server sent it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from resift.models.verify import verify
 from resift.types import JsonObject
 
 TIME_LIMIT_S = 3600.0
-"""Time limit for all files of a model together."""
+"""Total time limit for all files of a model."""
 
 _HUB = "https://huggingface.co"
 _OFFLINE = "HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set"
@@ -30,7 +30,7 @@ _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 class Fetching(Event, name="model_fetching"):
-    """A part of a model file has arrived."""
+    """Part of a model file has been received."""
 
     model: str
     file: str
@@ -45,7 +45,7 @@ def is_offline() -> bool:
 
 
 def hub_endpoint() -> str:
-    """Return the hub's address: `HF_ENDPOINT` if set. It must be https, or http on this machine."""
+    """Return the hub's address, or `HF_ENDPOINT` if set. It must use https, or http on this machine."""
     url = os.environ.get("HF_ENDPOINT") or _HUB
     try:
         parts = urllib.parse.urlsplit(url)
@@ -70,9 +70,9 @@ def download_model(
     time_limit_s: float = TIME_LIMIT_S,
     clock: Callable[[], float] = time.monotonic,
 ) -> Path:
-    """Download the missing files of a model into the folder and return it.
+    """Download the missing files of a model into the folder, and return the folder.
 
-    If two processes download the same model, the second one waits and then finds the files.
+    If two processes download the same model, the second waits and then finds the files.
     """
     if spec.hub is None:
         raise ModelFileError(f"{spec.id!r} is not on the hub at a pinned revision.")
@@ -95,7 +95,7 @@ def download_model(
                 except ModelFileError as exc:
                     path.unlink(missing_ok=True)
                     raise ModelFileError(
-                        f"Downloading {subject} gave other bytes than pinned. They were deleted."
+                        f"The download of {subject} does not match its pin and was deleted."
                     ) from exc
                 try:
                     target.parent.mkdir(parents=True, exist_ok=True)
@@ -107,9 +107,9 @@ def download_model(
 
 
 def download_repository(repo: str, revision: str, *, progress: Sink | None = None) -> tuple[Path, str]:
-    """Download the files of a hub repository that a model needs and return their folder and the exact commit.
+    """Download the model files of a hub repository; return their folder and the exact commit.
 
-    The files have no pins yet: the caller inspects them and pins their digests.
+    The files have no pins yet. The caller inspects them and pins their digests.
     """
     from resift.models.hf_folder import needed_files
 
@@ -123,19 +123,19 @@ def download_repository(repo: str, revision: str, *, progress: Sink | None = Non
         for name in needed_files(names):
             if not (folder / name).is_file():
                 hub.fetch(name, commit, folder, model=repo)
-        shutil.rmtree(folder / ".cache", ignore_errors=True)  # the client's own bookkeeping
+        shutil.rmtree(folder / ".cache", ignore_errors=True)  # metadata written by the client
     return folder, commit
 
 
 class _Hub:
-    """One repository of the hub, through its client: without a token, within a time limit."""
+    """Client for one hub repository, without a token and with a time limit."""
 
     def __init__(self, repo: str, progress: Sink | None, clock: Callable[[], float], ends_at: float) -> None:
-        # Otherwise the client reports what runs it, and requests a list of known programs for that.
+        # With telemetry on, the client reports the calling program and requests a list of known programs.
         os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
         self._client = require("huggingface_hub", extra="local")
         self._repo, self._progress, self._clock, self._ends_at = repo, progress, clock, ends_at
-        # Models are public; a token in the environment must not be sent.
+        # Models are public, so a token in the environment must not be sent.
         self._options: JsonObject = {"endpoint": hub_endpoint(), "token": False, "user_agent": "resift"}
 
     def list_files(self, revision: str) -> tuple[str, list[str]]:
@@ -144,13 +144,13 @@ class _Hub:
         return str(info.sha), [sibling.rfilename for sibling in info.siblings or ()]
 
     def fetch(self, name: str, revision: str, folder: Path, *, model: str, pinned_bytes: int | None = None) -> Path:
-        """Download one file into the folder; more than the pinned bytes are refused while they arrive."""
+        """Download one file into the folder; abort as soon as more bytes arrive than pinned."""
         subject = f"Downloading {name!r} of {model!r}"
 
         def report(done_bytes: int, announced_bytes: int) -> None:
             total_bytes = announced_bytes if pinned_bytes is None else pinned_bytes
             if pinned_bytes is not None and done_bytes > pinned_bytes:
-                raise ModelFileError(f"{subject} failed: the hub sends more than the {pinned_bytes:,} bytes pinned.")
+                raise ModelFileError(f"{subject} failed: the hub sent more than the {pinned_bytes:,} pinned bytes.")
             if self._clock() > self._ends_at:
                 raise ModelFileError(f"{subject} took too long. Try again to resume.")
             emit(self._progress, Fetching(model=model, file=name, done_bytes=done_bytes, total_bytes=total_bytes))
@@ -164,22 +164,22 @@ class _Hub:
 
 @contextmanager
 def _failures(subject: str, advice: str) -> Iterator[None]:
-    """Raise ModelFileError for whatever the client raises: its own errors, those of its HTTP library, OSError."""
+    """Convert all exceptions of the client, including those of its HTTP library, to ModelFileError."""
     try:
         yield
     except ModelFileError:
         raise
     except Exception as exc:
         status = getattr(getattr(exc, "response", None), "status_code", None)
-        problem = f"the hub answered {status}" if status else f"{type(exc).__name__}: {exc}".rstrip(".")
+        problem = f"the hub returned status {status}" if status else f"{type(exc).__name__}: {exc}".rstrip(".")
         raise ModelFileError(f"Downloading {subject} failed: {problem}. {advice}") from exc
 
 
 def _progress_class(report: Callable[[int, int], None]) -> type:
-    """Return a silent progress bar that passes received and announced bytes on; `report` may raise."""
+    """Return a silent tqdm class that reports received and expected bytes; `report` may raise to abort."""
     base: type = require("tqdm.auto", extra="local").tqdm
 
-    class Progress(base):  # type: ignore[misc]  # a class known at run time only
+    class Progress(base):  # type: ignore[misc]  # the base class is known only at run time
         def __init__(self, *args: object, **options: object) -> None:
             self.done_bytes = int(str(options.get("initial") or 0))
             self.total_bytes = int(str(options.get("total") or 0))

@@ -1,4 +1,4 @@
-"""A bi-encoder on this machine: texts to unit vectors, for vector search and cosine similarity."""
+"""Embed texts as unit vectors with a local bi-encoder, for vector search and cosine similarity."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from resift.validation import Options, check_arguments
 DEFAULT_EMBEDDER = "BAAI/bge-small-en-v1.5"
 
 NO_EMBEDDER = "none"
-"""Value of the option `embedder` for keyword search only."""
+"""Value of the option `embedder` that selects keyword search only."""
 
 EmbedKind = Literal["query", "document"]
 
@@ -29,8 +29,8 @@ EmbedKind = Literal["query", "document"]
 class Embedder:
     """Turns texts into float32 unit vectors. The model is loaded on first use and shared.
 
-    A text longer than the model's window gets the mean of its windows' vectors. Raises ValueError for a
-    model that is not allowed.
+    The vector of a text longer than the model's window is the normalized mean of its windows' vectors. Raises
+    ValueError for a model that is not allowed.
     """
 
     @check_arguments
@@ -42,7 +42,7 @@ class Embedder:
 
     @property
     def languages(self) -> Languages:
-        """Codes of the languages that the model was trained on, or "any"; does not load the model."""
+        """Language codes that the model was trained on, or "any"; does not load the model."""
         if self._languages is None:
             self._languages = find_spec(self.model_name).languages
         return self._languages
@@ -53,20 +53,20 @@ class Embedder:
         return self._model().width
 
     async def embed(self, texts: Sequence[str], *, kind: EmbedKind) -> Array:
-        """Return an array of shape (len(texts), dimension). Queries get the model's query prefix."""
+        """Return an array of shape (len(texts), dimension). The model's prefix for `kind` is prepended to each text."""
         await asyncio.to_thread(self._model)
         vectors, job = self._start(texts, kind)
         await asyncio.wrap_future(job.future)
         return self._stack(texts, vectors)
 
     def embed_sync(self, texts: Sequence[str], *, kind: EmbedKind) -> Array:
-        """Do the same from synchronous code, in any thread."""
+        """Embed texts like `embed`, from synchronous code in any thread."""
         vectors, job = self._start(texts, kind)
         job.future.result()
         return self._stack(texts, vectors)
 
     def count_tokens(self, texts: Sequence[str]) -> int:
-        """Return the total number of tokens of the texts, without prefix and special tokens."""
+        """Return the total number of tokens in the texts, without prefixes and special tokens."""
         return sum(map(self._model().tokenizer.count, texts))
 
     def _start(self, texts: Sequence[str], kind: EmbedKind) -> tuple[dict[str, Array], Job]:
@@ -79,16 +79,16 @@ class Embedder:
         spec = self._model().spec
         prefix = spec.query_prefix if kind == "query" else spec.document_prefix
         vectors: dict[str, Array] = {}
-        # Longest first: the last worker to finish then has a short text.
+        # Longest first, so that the last worker to finish has a short text.
         unique = sorted(dict.fromkeys(texts), key=len, reverse=True)
         tasks: list[Task] = [partial(self._embed_text, text, prefix, vectors) for text in unique]
         return vectors, shared_engine().submit(tasks)
 
     def _embed_text(self, text: str, prefix: str, vectors: dict[str, Array]) -> list[Task]:
-        """Embed a text of one window; for a longer text, return one task per window.
+        """Embed a text that fits in one window; for a longer text, return one task per window.
 
-        A long text has hundreds of windows. As one task it would keep a worker from all other callers, and
-        nothing could stop it.
+        A long text has hundreds of windows. As a single task, it would block a worker for all other callers, and
+        it could not be stopped.
         """
         model = self._model()
         ids, template = model.tokenizer.ids(prefix + text) or [], model.tokenizer.template
@@ -97,7 +97,7 @@ class Embedder:
 
         def embed_window(number: int) -> None:
             windows[number] = embed_tokens(model, ids[slice(*spans[number])])
-            # Two workers may both finish last; they compute the same mean.
+            # Two workers may both see the last window finished; they compute the same mean.
             if len(windows) == len(spans):
                 parts = [windows[i] for i in range(len(spans))]
                 vectors[text] = _normalize(sum(parts[1:], start=parts[0]))
@@ -135,10 +135,10 @@ def embedding_models() -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class EmbedderOptions(Options):
-    """Base class of options with an embedder; subclasses declare the option `embedder`."""
+    """Base class for options that include an embedder; subclasses declare the option `embedder`."""
 
     def arguments(self) -> JsonObject:
-        """Return the arguments with an `Embedder` in place of its model's name."""
+        """Return the arguments, with the model name of the embedder replaced by an `Embedder`."""
         arguments = super().arguments()
         name = arguments.pop("embedder", NO_EMBEDDER)
         return arguments if name == NO_EMBEDDER else {**arguments, "embedder": Embedder(str(name))}

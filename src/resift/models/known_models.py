@@ -1,6 +1,6 @@
-"""Published models as data: license, languages, prompts and quality.
+"""Data about published models: license, languages, prompts and quality.
 
-Their files are not pinned in the package. `add` inspects and probes them and pins what it downloaded.
+The package does not pin their files. `resift models add` downloads, inspects, probes and pins them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import msgspec
 class KnownModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A published model.
 
-    `mteb_retrieval` is the mean nDCG@10 after reranking six first stages, which reach .493 on their own.
-    `nanobeir` is the mean nDCG@10 on NanoBEIR. Both are the authors' figures, None if unknown.
+    `mteb_retrieval` is the mean nDCG@10 after reranking the results of six first stages, which reach .493 without
+    reranking. `nanobeir` is the mean nDCG@10 on NanoBEIR. Both are the authors' figures, or None if unknown.
     """
 
     id: str
@@ -52,7 +52,7 @@ def known_models() -> dict[str, KnownModel]:
 class DecoderPrompt(msgspec.Struct, frozen=True, kw_only=True):
     """Prompt of a decoder reranker: before, query, between, document, after.
 
-    The score is logit(`positive`) − logit(`negative`) at the last token; without `negative`, the first alone.
+    The score is logit(`positive`) − logit(`negative`) at the last token, or logit(`positive`) without a `negative`.
     White space next to a text belongs to the text, because tokenizers merge it with the text's tokens.
     """
 
@@ -68,11 +68,11 @@ class DecoderPrompt(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def takes_instruction(self) -> bool:
-        """Whether the prompt has a place for an instruction."""
+        """Whether the prompt has a placeholder for an instruction."""
         return bool(self.instruction_line)
 
     def fixed_parts(self, instruction: str | None = None) -> tuple[str, str, str]:
-        """Return the parts around query and document; the instruction replaces the default one."""
+        """Return the fixed text around query and document; `instruction` replaces the default one."""
         text = self.instruction if instruction is None else instruction
         line = self.instruction_line.replace("{}", text) if text else ""
         return self.before.replace("{instruction}", line), self.between, self.after
@@ -80,6 +80,6 @@ class DecoderPrompt(msgspec.Struct, frozen=True, kw_only=True):
 
 @functools.cache
 def decoder_prompts() -> Mapping[str, DecoderPrompt]:
-    """Return the prompts by the model type in config.json: Qwen3-Reranker, mxbai-rerank-v2, bge-reranker-v2-gemma."""
+    """Return prompts by `model_type` in config.json: Qwen3-Reranker, mxbai-rerank-v2, bge-reranker-v2-gemma."""
     data = Path(__file__).with_name("decoder_prompts.json").read_bytes()
     return msgspec.json.decode(data, type=dict[str, DecoderPrompt])

@@ -1,4 +1,4 @@
-"""Load allowed models: one copy per process, loaded on first use, shared by all callers."""
+"""Load allowed models on first use; all callers in a process share one copy."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from resift.validation import Options, option
 T = TypeVar("T")
 
 _PROBE = ("is this model in order?", "Yes: its answer to this pair of texts is a number.")
-# Both engines round to int8 in their own way, so they agree closely but not exactly.
+# The two engines round to int8 differently, so they agree closely but not exactly.
 _TOLERANCE = 0.05
 
 MIN_TEXT_TOKENS = 32
-"""Tokens that a decoder's prompt must leave for query and document."""
+"""Minimum number of tokens that a decoder's prompt must leave for query and document."""
 
 _OUTPUTS: dict[Kind, str] = {
     "cross-encoder": "one score per pair of texts",
@@ -43,15 +43,15 @@ log = logging.getLogger("resift.models")
 
 
 def load(model_id: str, *, kind: Kind, folder: Path | str | None = None) -> Model:
-    """Return the model with that id, from memory or from its verified files.
+    """Return the model with this id, from memory or from its verified files.
 
-    Raises ModelNotAllowedError before anything is read, ModelFileError or ModelLoadError afterwards.
+    Raises ModelNotAllowedError before any file is read, and ModelFileError or ModelLoadError afterwards.
     """
     check_kind(model_id, kind)
     files = resolve(model_id, folder=folder, check=False)
-    # The complete spec: a folder that is allowed again may have another kind, pooling or prefix.
+    # The key includes the whole spec, because a folder may be allowed again with another kind, pooling or prefix.
     key = (files.spec, str(files.folder))
-    # Loading happens under the lock: two callers at once would need twice the memory.
+    # Load under the lock, because two callers at once would need twice the memory.
     with _lock:
         if key not in _loaded:
             _loaded[key] = Model(files)
@@ -62,11 +62,11 @@ class Model:
     """A loaded model with its tokenizer. `forward` may be called from any thread."""
 
     def __init__(self, files: ModelFiles, *, device: str = "cpu") -> None:
-        """Load verified files; `device` is for models in PyTorch."""
+        """Load verified files; `device` applies to models in PyTorch."""
         files.verify(only_unread=True)
         self.spec = files.spec
         self.prompt = self.spec.prompt
-        # The table of a static embedder has no use for special tokens, and model2vec leaves out unknown ones.
+        # Static embedders use no special tokens, and model2vec drops unknown tokens.
         self.tokenizer = TextTokenizer(
             files.tokenizer_bytes(),
             plain=self.spec.is_static or self.prompt is not None,
@@ -78,10 +78,10 @@ class Model:
             prompt_size = self.tokenizer.template.size
             if self.spec.max_length < prompt_size + MIN_TEXT_TOKENS:
                 raise ModelLoadError(
-                    f"{self.spec.id!r} has max_length {self.spec.max_length}; its prompt has {prompt_size} tokens."
+                    f"{self.spec.id!r} has max_length {self.spec.max_length}, but its prompt has {prompt_size} tokens."
                 )
         self.pools = bool(files.spec.weights) and files.spec.kind == "bi-encoder"
-        """Whether the output is one vector per text rather than one per token."""
+        """Whether the model returns one vector per text instead of one per token."""
         self._seconds_per_token = 0.0
         query, document = (self.tokenizer.ids(text) or [] for text in _PROBE)
         probe = self.tokenizer.template.pair(query, document)
@@ -89,26 +89,26 @@ class Model:
             self._session: Session = TorchSession(files, answers=self._answers(), device=device)
         else:
             self._session = _open_session(files, probe)
-        # A graph can load and still return nonsense: score one pair before anyone relies on it.
+        # A graph can load and still return nonsense, so score one pair before the model is used.
         self.width = self._check_output(*probe)
         _check_declared_kind(files)
 
     def forward(self, ids: list[int], types: list[int], *, first: int | None = None) -> Array:
-        """Return the model's output for one row of tokens; with `first`, of this many tokens only."""
-        started = time.perf_counter()
+        """Return the model's output for one row of tokens; with `first`, only for this many tokens."""
+        start = time.perf_counter()
         output = self._session.run(ids, types, first=first)
-        measured = (time.perf_counter() - started) / max(1, len(ids))
-        # Faster measurements weigh more: the first run is slow, and load from other processes passes.
+        measured = (time.perf_counter() - start) / max(1, len(ids))
+        # Fast measurements weigh more, because the first run is slow and load from other processes is temporary.
         weight = 0.5 if measured < self._seconds_per_token else 0.1
         self._seconds_per_token += (measured - self._seconds_per_token) * (weight if self._seconds_per_token else 1.0)
         return output
 
     def expected_s(self, tokens: int) -> float:
-        """Return the expected time for a row of that many tokens, from the runs so far."""
+        """Return the expected time in seconds for a row of `tokens` tokens, based on the runs so far."""
         return self._seconds_per_token * tokens
 
     def _answers(self) -> tuple[int, ...]:
-        """Return the ids of the words that a decoder answers with."""
+        """Return the token ids of a decoder's answers; () for other models."""
         if self.prompt is None:
             return ()
         words = [word for word in (self.prompt.positive, self.prompt.negative) if word is not None]
@@ -118,7 +118,7 @@ class Model:
         return tuple(tokens[0] for tokens in ids)
 
     def _check_output(self, ids: list[int], types: list[int]) -> int:
-        """Run the probe and return the output's width; refuse NaN and shapes of another kind of model."""
+        """Run the probe and return the output's width; reject NaN and the output shape of another kind of model."""
         spec = self.spec
         try:
             output = self.forward(ids, types)
@@ -150,7 +150,7 @@ _loaded: dict[tuple[ModelSpec, str], Model] = {}
 
 
 def _open_session(files: ModelFiles, probe: tuple[list[int], list[int]]) -> Session:
-    """Return a session of the native engine, or of ONNX Runtime for a file that only it can run."""
+    """Return a session of the native engine, or of ONNX Runtime if the native engine does not support the file."""
     if files.spec.weights:
         from resift.models.safetensors_model import open_safetensors
 
@@ -164,7 +164,7 @@ def _open_session(files: ModelFiles, probe: tuple[list[int], list[int]]) -> Sess
             return OnnxSession(model)
         except MissingExtraError as missing:
             raise ModelLoadError(f"{files.spec.id!r} needs ONNX Runtime here ({exc}). {missing}") from missing
-    # Tests compare both engines on the bundled models. Other files are compared here, if the runtime exists.
+    # Tests compare the two engines on the bundled models. Other files are compared here if ONNX Runtime is installed.
     if files.spec.package is not None:
         return native
     try:
@@ -174,12 +174,12 @@ def _open_session(files: ModelFiles, probe: tuple[list[int], list[int]]) -> Sess
     scores, expected = native.run(*probe), exported.run(*probe)
     if scores.shape == expected.shape and abs(scores - expected).max() < _TOLERANCE:
         return native
-    log.debug("%s runs in ONNX Runtime: the native engine returns other numbers", files.spec.id)
+    log.debug("%s runs in ONNX Runtime: the native engine returns different scores", files.spec.id)
     return exported
 
 
 def _check_declared_kind(files: ModelFiles) -> None:
-    """Refuse a kind that contradicts the model's own description, where the output alone cannot tell."""
+    """Reject a kind that contradicts the model's own config, in cases that the output shape cannot reveal."""
     spec = files.spec
     config, modules = _read_json(files, "config.json"), _read_json(files, "modules.json")
     if spec.kind == "late-interaction":
@@ -194,7 +194,7 @@ def _check_declared_kind(files: ModelFiles) -> None:
     labels = config.get("id2label") if isinstance(config, dict) else None
     if spec.kind == "nli" and isinstance(labels, dict) and spec.entailment_index is not None:
         label = str(labels.get(str(spec.entailment_index), ""))
-        # Exporters write LABEL_0 for a label without a name.
+        # Exporters name an unnamed label LABEL_0.
         if label and not label.startswith("LABEL_") and not label.lower().startswith("entail"):
             raise _wrong_kind_error(spec, f"its config.json names label {spec.entailment_index} {label!r}")
 
@@ -208,12 +208,12 @@ def _read_json(files: ModelFiles, name: str) -> JsonValue:
 def _wrong_kind_error(spec: ModelSpec, reason: str) -> ModelNotAllowedError:
     return ModelNotAllowedError(
         f"{spec.id!r} is used as a {spec.kind}, but {reason}. A {spec.kind} needs {_OUTPUTS[spec.kind]}. "
-        f"Allow the folder with the kind that fits: {', '.join(KINDS)}."
+        f"Allow the folder with the correct kind: {', '.join(KINDS)}."
     )
 
 
 class Lazy(Generic[T]):
-    """Creates a value on the first call and then returns it. After a failure the next call tries again."""
+    """Creates a value on the first call and returns it from then on. After a failure, the next call tries again."""
 
     def __init__(self, create: Callable[[], T]) -> None:
         self._create = create
@@ -221,7 +221,7 @@ class Lazy(Generic[T]):
         self._lock = ForkSafeLock()
 
     def __call__(self) -> T:
-        """Return the value."""
+        """Return the value, creating it on the first call."""
         with self._lock:
             if self._value is None:
                 self._value = self._create()
@@ -229,9 +229,9 @@ class Lazy(Generic[T]):
 
 
 def model_option(kind: Kind, *, default: str) -> Any:
-    """Declare the option `model` of a plugin that runs a model of that kind; its argument is `model_name`."""
+    """Declare the option `model` for a plugin that runs a model of this kind; the argument is `model_name`."""
     return option(
-        "The model: built in, pinned by `resift models add`, or a folder allowed by `allow_local`.",
+        "Model id: built in, pinned with `resift models add`, or allowed with `allow_local`.",
         key="model",
         default=default,
         choices=lambda: model_ids(kind),
@@ -244,5 +244,5 @@ class ModelFolder(Options):
     """Location of a local model's files."""
 
     folder: str | None = option(
-        "Folder with the model's files, instead of the cache.", default=None, kind="path", must_exist=True
+        "Folder with the model's files, to use instead of the cache.", default=None, kind="path", must_exist=True
     )

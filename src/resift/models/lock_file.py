@@ -1,7 +1,7 @@
 """`resift-models.lock`: the models that a project may load, each pinned by the sha256 of its files.
 
-The file is JSON, written by `resift models add` and meant to be committed. The one in the working folder
-applies if it exists, else the one in the user's configuration folder; `RESIFT_MODELS_LOCK` names another.
+The file is JSON, written by `resift models add` and meant to be committed. Resift reads the lock file in the
+working folder, or else the one in the user's configuration folder. `RESIFT_MODELS_LOCK` overrides both.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FILE = re.compile(r"[\w.-]{1,120}(?:/[\w.-]{1,120})?", re.ASCII)
 class LockedModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """One pinned model.
 
-    Files come from the hub at a revision (`repo`), or from a folder, relative to the lock file if possible.
+    Files come from a hub repository (`repo`) at `revision`, or from `folder`, relative to the lock file if possible.
     """
 
     id: str
@@ -65,23 +65,23 @@ class _LockContents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def default_lock_path() -> Path:
-    """Return the lock file that applies here, whether it exists or not."""
-    named = os.environ.get(VARIABLE)
-    if named:
-        return Path(named).expanduser()
+    """Return the path of the lock file that applies, even if the file does not exist."""
+    override = os.environ.get(VARIABLE)
+    if override:
+        return Path(override).expanduser()
     local = Path(LOCK_FILE)
     return local if local.is_file() else config_folder() / LOCK_FILE
 
 
 @contextlib.contextmanager
 def use_lock(path: Path | None) -> Iterator[None]:
-    """Apply another lock file in this process and its children; None changes nothing."""
+    """Use another lock file in this process and its children; None changes nothing."""
     with temporary_variable(VARIABLE, None if path is None else str(path.absolute())):
         yield
 
 
 def read_lock(path: Path) -> dict[str, LockedModel]:
-    """Return the pinned models by id; a missing file pins none. Raises ModelFileError for a damaged file."""
+    """Return the pinned models by id, {} if there is no file. Raises ModelFileError for a damaged file."""
     try:
         data = path.read_bytes() if path.stat().st_size <= _MAX_BYTES else None
     except FileNotFoundError:
@@ -108,7 +108,7 @@ def read_lock(path: Path) -> dict[str, LockedModel]:
 
 
 def _find_problem(model: LockedModel) -> str:
-    """Return what is wrong with a row; its names become paths, so they must be plain."""
+    """Return the problem with a row, or "". Names become paths, so they must be plain."""
     names = {file.name for file in model.files}
     languages = model.languages
     checks = (
@@ -129,7 +129,7 @@ def _find_problem(model: LockedModel) -> str:
 
 
 def write_lock(path: Path, models: dict[str, LockedModel]) -> None:
-    """Replace the lock file as a whole; models are sorted by id, so that changes are easy to review."""
+    """Replace the lock file atomically; models are sorted by id, so that changes are easy to review."""
     rows = [msgspec.to_builtins(models[id]) for id in sorted(models)]
     text = json.dumps({"version": VERSION, "models": rows}, indent=2, ensure_ascii=False) + "\n"
     try:

@@ -1,8 +1,8 @@
-"""An encoder network as data: the layer description and weights that the native engine computes.
+"""An encoder network as data: the layers and weights that the native engine evaluates.
 
 A family module in `resift.models.architectures` maps a config and tensor names to a `Network`. Weights are
 numpy arrays in the orientation of the files, [outputs, inputs]. They may be views of a memory-mapped file in
-any float type and are converted when they are packed.
+any float type; packing converts them.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ class Dense:
 
 @dataclass(frozen=True, slots=True)
 class Norm:
-    """A layer norm; without a bias it is 0."""
+    """A layer norm; a bias of None is 0."""
 
     weight: Array
     bias: Array | None = None
     epsilon: float | None = None
-    """For norms in a head; those of layers use the epsilon of the network."""
+    """Epsilon of a norm in a head; norms in layers use the network's epsilon."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkLayer:
-    """One encoder layer; `qkv` has the rows of query, key and value one after the other.
+    """One encoder layer; `qkv` is the concatenation of the query, key and value rows.
 
-    `window` limits attention to keys at most that many positions away (0: all). `rope_theta` is the base of
-    the rotary position embedding (None: none).
+    `window` limits attention to keys at most this many positions away; 0 means no limit. `rope_theta` is the base
+    of the rotary position embedding, or None without one.
     """
 
     qkv: Dense
@@ -55,11 +55,11 @@ class NetworkLayer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """A whole encoder with its pooling and head.
+    """A complete encoder with its pooling and head.
 
-    At most `positions` tokens fit. Token i has the learned position `position_offset + i`. `head` is applied
-    to the pooled state in order. With `gated`, `ffn_up` has twice `ffn` rows, and its first half is activated
-    and multiplied by the second.
+    At most `positions` tokens fit. Token i has the learned position `position_offset + i`. The steps of `head`
+    are applied to the pooled state in order. If `gated` is set, `ffn_up` has 2 × `ffn` rows; the activation is
+    applied to the first half of the output, which is then multiplied by the second half.
     """
 
     hidden: int

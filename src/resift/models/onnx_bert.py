@@ -1,7 +1,7 @@
-"""Recognize a BERT with dynamically quantized int8 weights in an ONNX graph, as PyTorch exports it.
+"""Recognize a BERT with dynamically quantized int8 weights in an ONNX graph exported by PyTorch.
 
-Sizes, operations, and the shape and type of every tensor are checked here, before the native engine sees any
-memory. A file that does not fit is left to ONNX Runtime.
+Sizes, operations, and the shape and type of every tensor are checked here, before the native engine reads any
+of the memory. Other graphs are left to ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LIMITS = {
     "hidden": 4096, "ffn": 16_384, "layers": 64, "words": 1 << 20, "token_types": 64, "positions": 8192,
     "classes": 4096,
 }  # fmt: skip
-"""No BERT is larger. Products of these sizes fit into 64 bits, and sums of int8 products into 32."""
+"""Upper limits; no BERT is larger. Products of these sizes fit in 64 bits, and sums of int8 products in 32."""
 
 LAYER_SHAPES = {
     "attention.self.query": ("hidden", "hidden"),
@@ -38,10 +38,10 @@ LAYER_SHAPES = {
     "intermediate.dense": ("hidden", "ffn"),
     "output.dense": ("ffn", "hidden"),
 }
-"""Inputs and outputs of the linear modules of one encoder layer."""
+"""Inputs and outputs of the linear modules in one encoder layer."""
 
 HEAD_SHAPES = {"pooler.dense": ("hidden", "hidden"), "classifier": ("hidden", "classes")}
-"""Inputs and outputs of the linear modules of a classification head."""
+"""Inputs and outputs of the linear modules in a classification head."""
 
 _OPERATIONS = frozenset(
     {
@@ -56,7 +56,7 @@ _LAYER = re.compile(r"encoder/layer\.(\d+)/")
 
 
 class UnknownArchitectureError(Exception):
-    """The native engine cannot compute this file."""
+    """The native engine does not support the model in this file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,13 +75,13 @@ class BertSizes:
 
 @dataclass(frozen=True)
 class OnnxBert:
-    """Reads a graph by the names of its modules. Every method raises UnknownArchitectureError."""
+    """Reads a graph by module name. Every method may raise UnknownArchitectureError."""
 
     graph: OnnxGraph
 
     @cached_property
     def sizes(self) -> BertSizes:
-        """The sizes according to one tensor each; all other tensors must agree."""
+        """The sizes, each read from one tensor; all other tensors must match."""
         classes = 0
         if self._has_classifier:
             classes = self._array(self._weight_name("classifier") + "_quantized", "int8").shape[1]
@@ -106,7 +106,7 @@ class OnnxBert:
         return sizes
 
     def linear(self, module: str, shape: tuple[str, str]) -> tuple[Array, Array, Array]:
-        """Return int8 weights, one scale per output, and the bias of a linear module of that shape."""
+        """Return the int8 weights, one scale per output, and the bias of a linear module with this shape."""
         inputs, outputs = (int(getattr(self.sizes, size)) for size in shape)
         name = self._weight_name(module)
         weights = self._array(name + "_quantized", "int8", shape=(inputs, outputs))
@@ -121,13 +121,13 @@ class OnnxBert:
         return weights, scales, bias
 
     def norm(self, name: str) -> tuple[Array, Array]:
-        """Return weight and bias of a layer norm."""
+        """Return the weight and bias of a layer norm."""
         shape = (self.sizes.hidden,)
         weight = self._array(f"{name}.weight", "float32", shape=shape)
         return weight, self._array(f"{name}.bias", "float32", shape=shape)
 
     def embedding(self, name: str, rows: int) -> tuple[Array, float, int]:
-        """Return uint8 values, scale and zero point of an embedding table."""
+        """Return the uint8 values, scale and zero point of an embedding table."""
         base = f"embeddings.{name}.weight"
         values = self._array(base + "_quantized", "uint8", shape=(rows, self.sizes.hidden))
         scale, zero = self._array(base + "_scale", "float32"), self._array(base + "_zero_point", "uint8")
@@ -137,7 +137,7 @@ class OnnxBert:
 
     @cached_property
     def scales_query_and_key(self) -> bool:
-        """Whether the graph scales query and key by a root each, instead of scaling their product."""
+        """Whether the graph scales query and key by a square root each, instead of scaling their product."""
         suffix = "layer.0/attention/self/Mul"
         return any(node.op == "Mul" and node.name.endswith(suffix) for node in self.graph.nodes)
 
@@ -149,7 +149,7 @@ class OnnxBert:
         return self._products[full_name]
 
     def _array(self, name: str, dtype: str, *, shape: tuple[int, ...] | None = None, ndim: int | None = None) -> Array:
-        """Return a weight by name, with or without the encoder's prefix; refuse another shape or type."""
+        """Return a weight by name, with or without the encoder's prefix; reject any other shape or type."""
         array = self.graph.weights.get(name, self.graph.weights.get(self._prefix + name))
         if array is None:
             raise UnknownArchitectureError(f"no weight {name!r}")
@@ -185,7 +185,7 @@ class OnnxBert:
 
     @cached_property
     def _head_width(self) -> int:
-        """The width in the graph's reshapes: the first two constants in a row whose product is `hidden`."""
+        """Width of an attention head, from the first adjacent pair of reshape constants whose product is `hidden`."""
         hidden = self._array("embeddings.LayerNorm.weight", "float32", ndim=1).shape[0]
         constants: list[int] = []
         for node in self.graph.nodes:
@@ -200,7 +200,7 @@ class OnnxBert:
 
     @cached_property
     def _products(self) -> dict[str, str]:
-        """Weight names of the quantized products by module name."""
+        """Weight name of each quantized product, by module name."""
         products: dict[str, str] = {}
         for node in self.graph.nodes:
             module = _MODULE.match(node.name) if node.op == "MatMulInteger" else None
@@ -209,7 +209,7 @@ class OnnxBert:
         return products
 
     def _check_operations(self, sizes: BertSizes) -> None:
-        """Refuse a graph that computes anything else, whatever its modules are called."""
+        """Reject a graph that computes anything other than a BERT, whatever its module names are."""
         counts = Counter(node.op for node in self.graph.nodes)
         unknown = sorted(counts.keys() - _OPERATIONS)
         if unknown:

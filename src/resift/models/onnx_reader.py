@@ -1,7 +1,7 @@
 """Read ONNX files without the onnx package: bounded protobuf parsing, inspection, and the graph's weights.
 
-Field numbers are those of onnx.proto3. `inspect_onnx` decides whether a file may reach a runtime.
-`read_graph` returns operations, and weights as arrays that share the file's memory.
+Field numbers are from onnx.proto3. `inspect_onnx` decides whether a file may be passed to a runtime.
+`read_graph` returns the operations, and the weights as arrays that share the file's memory.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from resift.models.inspection import check_finite
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _MAX_FIELDS = 2_000_000
-_CONTINUATION_BIT = 0x80  # of a varint's byte: another byte follows
+_CONTINUATION_BIT = 0x80  # set in a varint's byte if another byte follows
 
 Field = tuple[int, int, int, int]
 """Field number, wire type, start, end. For a varint, start is its value and end is unused."""
 
 
 class ProtobufReader:
-    """Iterates over the fields of one file, within a budget that no reasonable file exceeds."""
+    """Iterates over the fields of one file, with a limit that no reasonable file exceeds."""
 
     def __init__(self, name: str, data: bytes) -> None:
         self.name = name
@@ -39,7 +39,7 @@ class ProtobufReader:
         pos, data = start, self.data
         while pos < end:
             self._count_field()
-            # Most tags and sizes are a single byte.
+            # Most tags and sizes fit in one byte.
             tag, pos = (data[pos], pos + 1) if data[pos] < _CONTINUATION_BIT else self.read_varint(pos, end)
             number, wire = tag >> 3, tag & 7
             if not 0 < number < 1 << 29:
@@ -55,7 +55,7 @@ class ProtobufReader:
             elif wire in (FIXED64, FIXED32):
                 size = 8 if wire == FIXED64 else 4
             else:
-                # Groups have been deprecated for twenty years; no exporter writes them.
+                # Groups were deprecated twenty years ago; no exporter writes them.
                 raise self.error(f"wire type {wire}")
             if size > end - pos:
                 raise self.error(f"a field that claims {size:,} bytes where {end - pos:,} are left")
@@ -63,7 +63,7 @@ class ProtobufReader:
             pos += size
 
     def read_varint(self, pos: int, end: int) -> tuple[int, int]:
-        """Return the number at a position and the position after it."""
+        """Return the varint at a position and the position after it."""
         value = 0
         for shift in range(0, 70, 7):
             if pos >= end:
@@ -119,7 +119,7 @@ _SUBMESSAGES: Final[dict[str, dict[int, str]]] = {
     "training": {1: "graph", 2: "graph"},
     "function": {7: "node", 11: "attribute"},
 }
-"""Fields that contain messages. Together they cover every place where a tensor can be."""
+"""Fields that contain messages. Together they cover every place where a tensor can occur."""
 
 
 def inspect_onnx(name: str, data: bytes) -> None:
@@ -174,7 +174,7 @@ _FLOAT_TYPES: Final = {
 
 @dataclass(slots=True)
 class _Tensor:
-    """The fields of one tensor; its data as spans of the file."""
+    """The fields of one tensor, with data as spans of the file."""
 
     dims: list[int] = field(default_factory=list)
     data_type: int = 0
@@ -188,7 +188,7 @@ class _Tensor:
 
 
 def inspect_tensor(reader: ProtobufReader, start: int, end: int) -> None:
-    """Refuse a tensor with external data, with a size that its bytes contradict, or with NaN or infinity."""
+    """Reject a tensor that has external data, a size that does not match its bytes, NaN or infinity."""
     tensor = _read_tensor(reader, start, end)
     label = f"{reader.name!r}, tensor {tensor.name[:60]!r},"
     count = _count_elements(reader, tensor.dims)
@@ -204,7 +204,7 @@ def inspect_tensor(reader: ProtobufReader, start: int, end: int) -> None:
         stored += sum(stop - pos for pos, stop in tensor.floats) // 4
         stored += sum(stop - pos for pos, stop in tensor.doubles) // 8
         # Complex numbers take two values each, and four-bit types pack several into one. An upper bound is
-        # enough: a small file must not claim a large tensor.
+        # sufficient, because its purpose is to stop a small file from claiming a large tensor.
         if count > 8 * stored:
             raise ModelFileError(f"{label} claims {count:,} values but has {stored:,}.")
     _check_tensor_is_finite(reader, label, tensor)
@@ -231,7 +231,7 @@ def _read_tensor(reader: ProtobufReader, start: int, end: int) -> _Tensor:
             if wire == VARINT:
                 tensor.other_values += 1
             elif wire == BYTES:
-                # Each packed number ends in a byte below 128: count these instead of decoding.
+                # Each packed number ends in a byte below 128, so count those bytes instead of decoding.
                 tensor.other_values += len(reader.data[pos:stop].translate(None, _HIGH_BYTES))
             if number != _UINT64S:
                 (tensor.int32s if number == _INT32S else tensor.int64s).append((wire, pos, stop))
@@ -241,7 +241,7 @@ def _read_tensor(reader: ProtobufReader, start: int, end: int) -> _Tensor:
 
 
 def _check_sparse_size(reader: ProtobufReader, start: int, end: int) -> None:
-    """Refuse a sparse tensor whose dense form, which the runtime allocates, would be enormous."""
+    """Reject a sparse tensor whose dense form, which the runtime allocates, would be enormous."""
     dims: list[int] = []
     for number, wire, pos, stop in reader.fields(start, end):
         if number == _SPARSE_DIMS:
@@ -251,7 +251,7 @@ def _check_sparse_size(reader: ProtobufReader, start: int, end: int) -> None:
 
 
 def _count_elements(reader: ProtobufReader, dims: list[int]) -> int:
-    # A negative dimension arrives as a number above 2**63.
+    # A negative dimension is encoded as a number of 2**63 or more.
     if len(dims) > 64 or any(size >= 1 << 63 for size in dims):
         raise reader.error("a tensor with impossible dimensions")
     count = math.prod(dims)
@@ -270,7 +270,7 @@ def _check_tensor_is_finite(reader: ProtobufReader, label: str, tensor: _Tensor)
     if tensor.raw is not None:
         check_finite(label, data[tensor.raw[0] : tensor.raw[1]], dtype)
     if dtype in ("float16", "bfloat16") and tensor.int32s:
-        # Half floats outside raw_data are stored as their bit patterns.
+        # Half floats outside raw_data are stored as bit patterns.
         values = [value for span in tensor.int32s for value in reader.read_integers(*span)]
         check_finite(label, b"".join((value & 0xFFFF).to_bytes(2, "little") for value in values), dtype)
 
@@ -297,7 +297,7 @@ _DTYPES = {_FLOAT: "<f4", 2: "u1", 3: "i1", 6: "<i4", _INT64: "<i8"}
 
 @dataclass(frozen=True, slots=True)
 class GraphNode:
-    """One operation of a graph."""
+    """One operation in a graph."""
 
     op: str
     name: str
@@ -314,9 +314,9 @@ class OnnxGraph:
 
 
 def read_graph(model: bytes, *, name: str = "the model") -> OnnxGraph:
-    """Return operations and weights of a serialized model. Tensors of types that no weight has are skipped.
+    """Return the operations and weights of a serialized model. Tensors of unsupported types are skipped.
 
-    Raises ModelFileError for bytes that are not a model.
+    Raises ModelFileError for bytes that are not a valid model.
     """
     reader = ProtobufReader(name, model)
     graphs = _byte_fields(reader, 0, len(model))[_GRAPH]
@@ -340,7 +340,7 @@ def read_graph(model: bytes, *, name: str = "the model") -> OnnxGraph:
 
 
 def _byte_fields(reader: ProtobufReader, start: int, end: int) -> dict[int, list[tuple[int, int]]]:
-    """Return the spans of texts and messages in a message, by field number."""
+    """Return the spans of the strings and submessages in a message, by field number."""
     spans: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for number, wire, pos, stop in reader.fields(start, end):
         if wire == BYTES:

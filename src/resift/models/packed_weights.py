@@ -1,7 +1,7 @@
-"""Weights of a `Network` laid out as the native engine reads them: the structures of native/transformer.h.
+"""Weights of a `Network` in the memory layout of the native engine: the structures in native/transformer.h.
 
-Packing writes one file per model, kernel and precision. It is memory-mapped, so processes share its pages
-and a second process starts without packing again.
+Packing writes one file per model, kernel and precision. The file is memory-mapped, so processes share its
+pages, and a second process starts without packing again.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from resift.types import JsonObject
 Precision = Literal["int8", "fp32"]
 
 LAYOUT = 3
-"""Version of the packed layout; part of a packed file's name."""
+"""Version of the packed layout; packed file names depend on it."""
 
 MIN_INT8_INPUTS = 128
-"""Layers with fewer inputs stay in fp32: rounding errors of a few do not cancel, and int8 saves little."""
+"""Layers with fewer inputs stay in fp32, because few rounding errors do not cancel out and int8 saves little."""
 
 PANEL = 64
 ALIGNMENT = 64
-"""Arrays begin at a cache line."""
+"""Arrays start on a cache line."""
 
 _MAGIC = b"RESIFTPK"
 _ACTIVATIONS = {"none": 0, "gelu": 1, "gelu_tanh": 2, "relu": 3, "tanh": 4}
@@ -40,24 +40,24 @@ _LINEAR_STEP, _NORM_STEP, _ACTIVATION_STEP = 0, 1, 2
 
 
 def struct_fields(ctype: type, names: str) -> list[tuple[str, type]]:
-    """Return the fields of a C structure that share a type, by their names in order."""
+    """Return structure fields of the same type for names separated by spaces."""
     return [(name, ctype) for name in names.split()]
 
 
 class LinearStruct(Structure):
-    """`Linear` of native/bert.h."""
+    """`Linear` in native/bert.h."""
 
     _fields_ = (*struct_fields(c_int32, "inputs outputs"), *struct_fields(c_void_p, "packed sums scales bias"))
 
 
 class NormStruct(Structure):
-    """`LayerNorm` of native/bert.h."""
+    """`LayerNorm` in native/bert.h."""
 
     _fields_ = struct_fields(c_void_p, "weight bias")
 
 
 class LayerStruct(Structure):
-    """`TransformerLayer` of native/transformer.h."""
+    """`TransformerLayer` in native/transformer.h."""
 
     _fields_ = (
         *struct_fields(LinearStruct, "qkv attention_output ffn_up ffn_down"),
@@ -68,7 +68,7 @@ class LayerStruct(Structure):
 
 
 class HeadStepStruct(Structure):
-    """`HeadStep` of native/transformer.h."""
+    """`HeadStep` in native/transformer.h."""
 
     _fields_ = (
         *struct_fields(c_int32, "kind activation"),
@@ -80,7 +80,7 @@ class HeadStepStruct(Structure):
 
 
 class TransformerStruct(Structure):
-    """`Transformer` of native/transformer.h."""
+    """`Transformer` in native/transformer.h."""
 
     _fields_ = (
         *struct_fields(c_int32, "input_width true_input_width width true_width heads head_width inner ffn layers"),
@@ -96,10 +96,10 @@ class TransformerStruct(Structure):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PackedWeights:
-    """Arrays by name, in memory or memory-mapped, and the network's numbers.
+    """Arrays by name, in memory or memory-mapped, and the network's parameters.
 
-    The description has the numbers of `TransformerStruct` under the same names. In addition, `inputs` has the
-    input width of each linear layer by name, and `head` one row per step.
+    The description contains the numeric fields of `TransformerStruct` under the same names. In addition, `inputs`
+    maps each linear layer to its input width, and `head` has one entry per step.
     """
 
     description: JsonObject
@@ -107,13 +107,13 @@ class PackedWeights:
 
 
 def pack_network(network: Network, kernel: Kernel, precision: Precision) -> PackedWeights:
-    """Lay out every weight of a network for one kernel."""
+    """Pack all weights of a network for one kernel."""
     packer = _Packer(network, kernel, precision)
     return PackedWeights(packer.pack(), packer.arrays)
 
 
 class _Packer:
-    """Collects the arrays of one network. Widths are filled up with zeros to whole panels."""
+    """Collects the arrays of one network. Widths are padded with zeros to whole panels."""
 
     def __init__(self, network: Network, kernel: Kernel, precision: Precision) -> None:
         self.network = network
@@ -126,7 +126,7 @@ class _Packer:
 
     def pack(self) -> JsonObject:
         net = self.network
-        # Rotary positions pair the two halves of a head, so each half is filled up.
+        # Rotary positions pair the two halves of a head, so each half is padded separately.
         self.head_parts = 2 if any(layer.rope_theta is not None for layer in net.layers) else 1
         head_width = round_up(net.head_width, 32)
         if self.head_parts == 2:
@@ -134,7 +134,7 @@ class _Packer:
         embedding_width = net.word.shape[1]
         width, inner = round_up(net.hidden, PANEL), round_up(net.heads * head_width, PANEL)
         ffn = round_up(net.ffn, PANEL)
-        self.arrays["word"] = net.word  # in the file's own float type; rows are converted when looked up
+        self.arrays["word"] = net.word  # in the float type of the file; rows are converted on lookup
         if net.position is not None:
             self.arrays["position"] = to_float32(net.position)
         if net.token_type is not None:
@@ -191,7 +191,7 @@ class _Packer:
         heads, true_head, parts = net.heads, net.head_width, self.head_parts
 
         def split_heads(array: Array, count: int) -> Array:
-            """Fill up the rows of each head, and those of all heads together: [count * inner, …]."""
+            """Pad the rows of each head, then the rows of all heads together: [count * inner, …]."""
             rest = array.shape[1:]
             split = array.reshape(count, heads, parts, true_head // parts, *rest)
             split = _fill(split, 3, head_width // parts).reshape(count, heads * head_width, *rest)
@@ -247,8 +247,8 @@ class _Packer:
         if f"{name}.cosines" in self.arrays:
             return
         width, positions = self.network.head_width, self.network.positions
-        # Angles are rounded to float32 as in transformers. Cosines are computed in double precision, which
-        # rounds to the same float32 on every processor.
+        # Angles are rounded to float32 as in transformers. Cosines are computed in double precision, so that they
+        # round to the same float32 on every processor.
         exponents = np.arange(0, width, 2).astype(np.float32) / np.float32(width)
         frequencies = np.array([np.float32(1) / np.float32(theta ** float(e)) for e in exponents], np.float32)
         angles = np.arange(positions, dtype=np.float32)[:, None] * frequencies
@@ -258,7 +258,7 @@ class _Packer:
 
 
 def build_struct(packed: PackedWeights) -> TransformerStruct:
-    """Return the C structure whose pointers lead to the packed arrays; those must outlive it."""
+    """Return the C structure that points to the packed arrays; the arrays must outlive it."""
     arrays, about = packed.arrays, packed.description
 
     def address(name: str) -> int | None:
@@ -297,7 +297,7 @@ def build_struct(packed: PackedWeights) -> TransformerStruct:
 
 
 def save_packed(packed: PackedWeights, file: BinaryIO) -> None:
-    """Write packed weights: a header with offsets and a sha256 of everything after it, then the arrays."""
+    """Write packed weights: a header with offsets and the sha256 of the rest, then the arrays."""
     entries: dict[str, dict[str, object]] = {}
     offset = 0
     for name, array in packed.arrays.items():
@@ -316,7 +316,7 @@ def save_packed(packed: PackedWeights, file: BinaryIO) -> None:
 
 
 def load_packed(path: Path) -> PackedWeights:
-    """Memory-map packed weights and verify them; raises ModelFileError for a damaged file."""
+    """Memory-map and verify packed weights; raise ModelFileError for a damaged file."""
     memory = np.memmap(path, dtype=np.uint8, mode="r")
     start = len(_MAGIC) + 8
     try:
@@ -334,7 +334,7 @@ def load_packed(path: Path) -> PackedWeights:
             arrays[name] = body[entry["offset"] : end].view(dtype).reshape(shape)
         return PackedWeights(header["description"], arrays)
     except (ValueError, KeyError, TypeError) as exc:
-        raise ModelFileError(f"{path} is damaged: {exc}. Delete it; it is made again.") from exc
+        raise ModelFileError(f"{path} is damaged: {exc}. Delete it; it will be created again.") from exc
 
 
 def _chunks(packed: PackedWeights) -> Iterator[memoryview]:
@@ -344,12 +344,12 @@ def _chunks(packed: PackedWeights) -> Iterator[memoryview]:
 
 
 def round_up(size: int, multiple: int) -> int:
-    """Return the next multiple."""
+    """Return the smallest multiple that is not below `size`."""
     return -(-size // multiple) * multiple
 
 
 def to_float32(array: Array) -> Array:
-    """Return an array as float32; uint16 holds the upper halves of bfloat16 numbers."""
+    """Return an array as float32; uint16 values are bfloat16 numbers, the upper halves of float32."""
     if array.dtype == np.uint16:
         return (array.astype(np.uint32) << 16).view(np.float32)
     # A safetensors header may have any length, so the tensors after it may begin at any byte.
@@ -357,7 +357,7 @@ def to_float32(array: Array) -> Array:
 
 
 def allocate_aligned(size: int, dtype: str) -> Array:
-    """Return an uninitialized array that begins at a cache line."""
+    """Return an uninitialized array that starts on a cache line."""
     item = np.dtype(dtype).itemsize
     memory = np.empty(size * item + ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT
@@ -371,7 +371,7 @@ def _dense_arrays(dense: Dense) -> tuple[Array, Array]:
 
 
 def _channel_scales(weight: Array) -> Array:
-    """Return one scale per output: weights reach 127, and neighboring inputs of one sign add up to 128.
+    """Return one scale per output, so that int8 weights are at most 127 and adjacent pairs sum to at most 128.
 
     AVX2 multiplies two levels of up to 255 at a time and adds the products in 16 bits.
     """
@@ -382,7 +382,7 @@ def _channel_scales(weight: Array) -> Array:
 
 
 def _fill(array: Array, axis: int, size: int) -> Array:
-    """Return the array with zeros added at the end of one axis."""
+    """Pad the array with zeros at the end of one axis."""
     missing = size - array.shape[axis]
     if not missing:
         return array

@@ -1,4 +1,4 @@
-"""Scores of query–document pairs: windows for long documents, each text once, deadline and progress."""
+"""Score query–document pairs, with windows for long documents, deduplication, deadlines and progress."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ from resift.models.tokenizer import check_language, split_windows
 from resift.text.tokenization import sentence_spans
 
 SKIP_BELOW_LOGIT = -4.0
-"""If the first windows of a text all score below this (a probability of 1 in 50), the others are skipped."""
+"""If the first windows of a text all score below this (a probability of 1 in 50), the rest are skipped."""
 
 MAX_WINDOWS = 32
-"""Windows scored per document, about 25 kB of English. Of longer documents, the most promising ones."""
+"""Maximum number of windows scored per document, about 25 kB of English. Longer documents are sampled."""
 
 WINDOW = 256
-"""Tokens of a pair if the document does not fit into one row. Models are trained on passages, and because of
-attention a row of 512 tokens costs three times as much as a row of 256."""
+"""Tokens per pair if the document does not fit in one row. Models are trained on passages, and because of
+attention, a row of 512 tokens costs three times as much as a row of 256."""
 
 QUERY_PART, QUERY_PARTS = 64, 8
-"""For a query longer than half a row: tokens per part, and the number of parts scored with each document,
-those with most in common with it. Models are trained on short queries, not on whole pages."""
+"""For a query longer than half a row: tokens per part, and the number of parts scored with each document. The
+parts with the largest overlap are chosen. Models are trained on short queries, not on whole pages."""
 
-_LISTED_WINDOWS = 5  # a note lists the numbers of at most this many windows
+_LISTED_WINDOWS = 5  # a note lists window numbers only up to this many windows
 
 Aggregate = Literal["max", "mean", "first"]
 
 Progress = Callable[[int, int], None]
-"""Called with (distinct texts scored, distinct texts in total), from a worker thread."""
+"""Callback with (distinct texts scored, distinct texts in total), called from a worker thread."""
 
 log = logging.getLogger("resift.models")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairOptions:
-    """How pairs are built and scored.
+    """Options for building and scoring pairs.
 
-    At most `max_windows` windows of a long text are scored, those that contain most of the query. With
-    `first_pass_windows`, this many come first, and the others only if one of them scores well enough.
-    `instruction` replaces the one in the prompt of a decoder.
+    At most `max_windows` windows of a long text are scored, namely those that contain most of the query. If
+    `first_pass_windows` is set, this many are scored first, and the rest only if one of them scores well enough.
+    `instruction` replaces the default instruction in a decoder's prompt.
     """
 
     aggregate: Aggregate = "max"
@@ -61,9 +61,9 @@ class PairOptions:
 
 @dataclass(slots=True, repr=False)
 class PairCall:
-    """One call in progress: a score per text, filled in by the workers. Its repr shows no text.
+    """One call in progress, with a score per text that the workers fill in. Its repr shows no text.
 
-    `note` is a remark about the query, `text_notes` list the scored windows of texts that were not scored whole.
+    `note` is a remark about the query. `text_notes` lists the scored windows of partially scored texts.
     """
 
     texts: list[str]
@@ -80,12 +80,12 @@ class PairCall:
     job: Job = field(init=False)
 
     def result(self) -> list[float | None]:
-        """Return one score per text in the original order; None where time ran out."""
+        """Return one score per text in the original order, or None if time ran out."""
         return [self.scores.get(text) for text in self.texts]
 
     @property
     def tokens(self) -> int:
-        """Number of tokens of all texts, each with the query."""
+        """Total number of tokens, counting the query once per text."""
         counts = self.token_counts
         return sum(counts[text] + len(self.query) for text in self.texts if text in counts)
 
@@ -125,24 +125,24 @@ class PairModel:
     def start(
         self, query: str, texts: Sequence[str], *, deadline: Deadline | None = None, on_progress: Progress | None = None
     ) -> PairCall:
-        """Queue the texts: in the given order under a deadline, otherwise longest first (best balance)."""
+        """Queue the texts: in the given order if there is a deadline, otherwise longest first to balance the load."""
         call = PairCall(list(texts), deadline or Deadline.never(), on_progress)
-        # A text that several hits share is scored once.
+        # A text shared by several hits is scored once.
         unique = list(dict.fromkeys(call.texts))
         if call.deadline.timeout_s is None:
             unique.sort(key=len, reverse=True)
         call.total = len(unique)
 
-        def begin() -> list[Task]:
-            # In a worker: tokenizing in the caller's event loop would delay every other deadline.
+        def tokenize_and_plan() -> list[Task]:
+            # Runs in a worker, because tokenizing in the caller's event loop would delay other requests.
             self._tokenize_query(query, call)
             return [partial(self._score_document, call, text) for text in unique] if call.query_parts else []
 
-        call.job = shared_engine().submit([begin] if unique else [], deadline=call.deadline)
+        call.job = shared_engine().submit([tokenize_and_plan] if unique else [], deadline=call.deadline)
         return call
 
     def _tokenize_query(self, query: str, call: PairCall) -> None:
-        """Keep a query of up to half a row; split a longer one into sentences."""
+        """Keep a query of up to half a row as one part; split a longer one into sentences."""
         prompt = self.model.prompt
         wrap = "{}" if prompt is None else prompt.query
         ids, half = self._tokenize(wrap.replace("{}", query), call), self.model.spec.max_length // 2
@@ -201,13 +201,13 @@ class PairModel:
     ) -> Sequence[Task] | None:
         query, ids = call.query[slice(*part)], document.ids[slice(*document.windows[window])]
         row = self.template.pair(*((ids, query) if self.options.document_first else (query, ids)))
-        # A run cannot be interrupted: do not start one that would end late by more than half its time.
+        # A run cannot be interrupted, so do not start one that would overrun by more than half its duration.
         if call.deadline.remaining_s() < self.model.expected_s(len(row[0])) / 2:
             return None
         score = self.options.read_score(self.model.forward(*row))
         with call.lock:
             document.scores[window, part] = score
-            # The worker with the last window of a text finishes it, so that no worker waits for another.
+            # The worker that scores the last window finishes the text, so that no worker waits for another.
             if len(document.scores) < len(document.active) * len(document.query_parts):
                 return None
             more = document.next_windows()
@@ -224,7 +224,7 @@ class PairModel:
 
 @dataclass(slots=True, repr=False)
 class WindowedDocument:
-    """A document in progress: windows scored in this pass, windows that may follow, and scores so far.
+    """A document in progress: the windows of this pass, windows that may follow, and the scores so far.
 
     Each window is scored with every part of the query.
     """
@@ -238,11 +238,11 @@ class WindowedDocument:
 
     @property
     def window_scores(self) -> list[float]:
-        """One score per scored window, in the order of the text: that of the best part of the query."""
+        """One score per scored window in text order, taken from the best-scoring part of the query."""
         return [max(self.scores[window, part] for part in self.query_parts) for window in sorted(self.active)]
 
     def next_windows(self) -> list[int]:
-        """Return the windows to score next; none if the scores so far are too low."""
+        """Return the windows to score next, or [] if the scores so far are too low."""
         if max(self.scores.values()) < SKIP_BELOW_LOGIT:
             return []
         more, self.later = self.later, []
@@ -251,7 +251,7 @@ class WindowedDocument:
 
     @property
     def note(self) -> str:
-        """Which windows were scored; empty if all were."""
+        """List of the scored windows; empty if all were scored."""
         count, total = len(self.active), len(self.windows)
         if count == total:
             return ""
@@ -262,17 +262,17 @@ class WindowedDocument:
 
 
 def rank_windows(windows: Sequence[tuple[int, int]], ids: Sequence[int], query: Collection[int]) -> list[int]:
-    """Return the indexes of the windows, those with most of the query's tokens first.
+    """Return window indexes ordered by overlap with the query's tokens, best first.
 
-    A query token weighs more if fewer windows contain it. Of equal windows the earlier one comes first,
-    because texts begin with their subject.
+    A query token weighs more if fewer windows contain it. Ties go to the earlier window, because texts
+    introduce their subject first.
     """
     query_tokens = set(query)
     counts = [Counter(token for token in ids[start:end] if token in query_tokens) for start, end in windows]
     window_frequency = Counter(token for tokens in counts for token in tokens)
 
     def weight(window: int) -> float:
-        # As in BM25: the second occurrence adds less than the first.
+        # As in BM25, the second occurrence adds less than the first.
         return math.fsum(
             math.log(1 + len(windows) / window_frequency[token]) * count / (count + 1.2)
             for token, count in counts[window].items()
@@ -282,15 +282,15 @@ def rank_windows(windows: Sequence[tuple[int, int]], ids: Sequence[int], query: 
 
 
 def combine_scores(scores: Sequence[float], aggregate: Aggregate) -> float:
-    """Return one score for a text from the scores of its windows."""
+    """Combine the scores of a text's windows into one score."""
     if aggregate == "first":
         return scores[0]
-    # A long text covers many subjects: one relevant window is enough.
+    # A long text covers many subjects, so one relevant window is enough.
     return max(scores) if aggregate == "max" else math.fsum(scores) / len(scores)
 
 
 def report_progress(on_progress: Progress | None, done: int, total: int) -> None:
-    """Call the progress callback; its failure is logged and does not stop the work."""
+    """Call the progress callback; log its failure and continue."""
     if on_progress is None:
         return
     try:

@@ -1,7 +1,7 @@
-"""Check the scores of a model before it is pinned: known answers, an obvious order, int8 against fp32.
+"""Check a model's scores before it is pinned: known scores, an obvious order, and int8 against fp32.
 
-Scores that are wrong but look right are the worst failure of a reranker: a missing head, the wrong pooling or
-the wrong template still give numbers. Twelve pairs with an obvious order catch all of these.
+Wrong scores that look plausible are the worst failure of a reranker. A model with a missing head, the wrong
+pooling or the wrong template still returns numbers. Twelve pairs with an obvious order detect all of these.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from resift.errors import ModelProbeError
 from resift.types import Languages
 
 Score = Callable[[str, Sequence[str]], Sequence[float]]
-"""Returns one raw score per document of a query."""
+"""Function that takes a query and documents and returns one raw score per document."""
 
 MIN_ORDERED = 7
-"""How many of eight comparisons of a relevant with an unrelated document must be right. Random scores reach
-this in 3.5 % of all cases."""
+"""Minimum number of correct comparisons, out of eight, between a relevant and an unrelated document. Random
+scores reach it in 3.5 % of cases."""
 
 MIN_SPREAD = 1e-4
-"""Standard deviation of the scores below which a model is taken for degenerate."""
+"""Minimum standard deviation of the scores; below it, a model counts as degenerate."""
 
 MAX_INT8_ERROR = 0.15
-"""Largest difference of int8 and fp32 scores, as a share of the standard deviation of the fp32 scores."""
+"""Maximum difference between int8 and fp32 scores, as a share of the standard deviation of the fp32 scores."""
 
 KNOWN_ANSWER_TOLERANCE = 0.35
-"""Known answers were published for fp32 or fp16; int8 differs by a few tenths of a logit."""
+"""Known scores were published for fp32 or fp16; int8 scores differ by a few tenths of a logit."""
 
 _TEXTS = json.loads(Path(__file__).with_name("probe_texts.json").read_text(encoding="utf-8"))
 
@@ -64,16 +64,17 @@ class ProbeReport:
         if self.problems:
             raise ModelProbeError(
                 f"{model!r} does not pass the probe: {'; '.join(self.problems)}. It is not pinned. "
-                "Check that its files are complete; use --no-probe for weights without meaning."
+                "Check that its files are complete; use --no-probe for random weights."
             )
 
 
 def probe_scores(
     score: Score, *, model_id: str = "", languages: Languages = ("en",), check_order: bool = True
 ) -> ProbeReport:
-    """Score the probe pairs and report what looks wrong.
+    """Score the probe pairs and report problems.
 
-    Without `check_order`, only damaged and constant scores count: an NLI model compares statements.
+    Without `check_order`, only damaged and constant scores are problems. It is off for NLI models, which compare
+    statements.
     """
     ordered = comparisons = 0
     values: list[float] = []
@@ -87,7 +88,7 @@ def probe_scores(
             right += sum(relevant > other for other in others)
             total += len(others)
         by_language[code] = right == total
-        # A model for many languages may be weak in one of them; English or its only language decides.
+        # A multilingual model may be weak in one language, so only English or the sole language decides.
         if code == "en" or len(codes) == 1:
             ordered, comparisons = ordered + right, comparisons + total
     problems = []
@@ -95,7 +96,7 @@ def probe_scores(
     if not all(math.isfinite(value) for value in values):
         problems.append("some scores are NaN or infinite, so its weights are damaged")
     elif spread < MIN_SPREAD:
-        problems.append("all scores are the same; the scoring head is missing or its weights are")
+        problems.append("all scores are the same; the scoring head or its weights are missing")
     elif check_order and comparisons and ordered / comparisons < MIN_ORDERED / 8:
         problems.append(
             f"it ranks unrelated documents above the answer in {comparisons - ordered} of {comparisons} "
@@ -110,7 +111,7 @@ def probe_scores(
 
 
 def compare_precisions(int8: Score, fp32: Score) -> float:
-    """Return the largest difference of int8 and fp32 scores as a share of the spread of the fp32 scores."""
+    """Return the maximum difference between int8 and fp32 scores, as a share of the fp32 scores' spread."""
     exact: list[float] = []
     error = 0.0
     for query, documents in ENGLISH.items():

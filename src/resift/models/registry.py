@@ -1,7 +1,7 @@
-"""Which models may load: the built-in pins and the folders that the user allowed.
+"""Allowlist of models: the built-in pins, the lock file, and the folders that the user allowed.
 
-The built-in pins are data (`allowlist.json` next to this module): id, revision, sha256 and size of each
-file. An id that is neither pinned nor allowed is refused before any file is read.
+The built-in pins are data (`allowlist.json` next to this module): id, revision, and the sha256 and size of
+each file. An id that is neither pinned nor allowed is rejected before any file is read.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ SCORE_SCALES: Mapping[Kind, ScoreScale] = {
 KINDS: tuple[Kind, ...] = tuple(SCORE_SCALES)
 
 Engine = Literal["native", "torch", "torch-decoder"]
-"""What computes a model; a decoder scores a pair by its answer to a prompt."""
+"""Backend that runs a model; a decoder scores a pair by its answer to a prompt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelPackage:
-    """An installed Python package that contains model files. It is located and never imported."""
+    """A Python package that contains model files. It is located but never imported."""
 
     name: str
     version: str
@@ -54,7 +54,7 @@ class ModelPackage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubSource:
-    """A repository on the Hugging Face hub at one immutable commit."""
+    """A repository on the Hugging Face hub, at a fixed commit."""
 
     repo: str
     revision: str
@@ -62,10 +62,10 @@ class HubSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
-    """Everything known about a model before one of its files is opened.
+    """Description of a model, available before any of its files is opened.
 
     The weights are either one ONNX file (`onnx`) or safetensors files (`weights`) in the layout of the hub.
-    `score_activation` turns a raw score into a probability; None means that nothing is known about it.
+    `score_activation` maps a raw score to a probability; None means that it is unknown.
     """
 
     id: str
@@ -112,7 +112,7 @@ class ModelSpec:
 
     @property
     def model_digest(self) -> str:
-        """The sha256 of the model file; of several weight files, that of their digests and the precision."""
+        """The sha256 of the ONNX file or, for safetensors, of the digests of all weight files and the precision."""
         if self.onnx:
             return self.pin(self.onnx).sha256
         digests = [self.pin(name).sha256 for name in self.weights]
@@ -126,7 +126,7 @@ class ModelSpec:
         return pinned
 
     def scorer_info(self, name: str) -> ScorerInfo:
-        """Describe a pointwise scorer of that name that uses this model."""
+        """Return the description of a pointwise scorer with this name and model."""
         return ScorerInfo(
             name=name,
             score_scale=self.score_scale,
@@ -142,8 +142,8 @@ class ModelSpec:
 class ModelFiles:
     """An allowed model and the folder with its files.
 
-    `onnx` and `tokenizer` are paths for display. Load with `read`, `onnx_bytes` or `tokenizer_bytes`,
-    which hash what they return: the file behind a path can change between check and use.
+    `onnx` and `tokenizer` are paths for display. To load, call `read`, `onnx_bytes` or `tokenizer_bytes`,
+    which hash the bytes they return, because a file can change between check and use.
     """
 
     spec: ModelSpec
@@ -173,9 +173,9 @@ class ModelFiles:
         return read_verified(self.folder / name, self.spec.pin(name))
 
     def verify(self, *, only_unread: bool = False) -> None:
-        """Check every pinned file that exists; the required ones must exist.
+        """Check every pinned file that exists; required files must exist.
 
-        `only_unread` skips the model and tokenizer files, which loading hashes anyway.
+        `only_unread` skips the model and tokenizer files, because loading them hashes them anyway.
         """
         for pinned in self.spec.files:
             if only_unread and pinned.name in (self.spec.onnx, self.spec.tokenizer, *self.spec.weights):
@@ -190,7 +190,7 @@ _lock = ForkSafeLock()
 
 
 def find_spec(model_id: str) -> ModelSpec:
-    """Return the description of an allowed model without touching its files."""
+    """Return the description of an allowed model without opening its files."""
     name = check_model_id(model_id)
     spec = _local_specs().get(name) or builtin_spec(name)
     if spec is None:
@@ -202,14 +202,14 @@ def find_spec(model_id: str) -> ModelSpec:
 
 
 def pin_advice(name: str) -> str:
-    """Return the command that pins a model of this name."""
+    """Return the sentence that explains how to pin a model of this name."""
     return f"To pin it, run: resift models add {name if '/' in name else f'./folder --name {name}'}"
 
 
 def find_locked(model_id: str) -> tuple[ModelSpec, Path | None] | None:
-    """Return the model that the lock file pins under that id, or None.
+    """Return the spec and folder that the lock file pins under this id, or None.
 
-    The folder is None if its files are in the download folder.
+    The folder is None if the model's files are in the download folder.
     """
     return _load_locked().get(model_id)
 
@@ -227,7 +227,7 @@ def _load_locked() -> dict[str, tuple[ModelSpec, Path | None]]:
 
 @functools.lru_cache(maxsize=8)
 def _parse_lock(path: Path, mtime_ns: int, size: int) -> dict[str, tuple[ModelSpec, Path | None]]:
-    """Read a lock file again only when it has changed."""
+    """Read a lock file; the cache key makes it read again only after a change."""
     from resift.models.lock_file import read_lock
 
     return {
@@ -240,13 +240,13 @@ _LOCKED_FIELDS = (
     "id", "license", "revision", "files", "weights", "architecture", "engine", "precision", "parameters", "max_length",
     "query_prefix", "document_prefix", "entailment_index", "token_types",
 )  # fmt: skip
-"""What a row of the lock file and a spec have in common."""
+"""Fields that `LockedModel` and `ModelSpec` share."""
 
 
 def locked_spec(model: LockedModel) -> ModelSpec:
     """Return the description of a pinned model."""
     if model.kind not in KINDS:
-        raise ModelFileError(f"The lock file has {model.id!r} with kind {model.kind!r}; known are {', '.join(KINDS)}.")
+        raise ModelFileError(f"The lock file has {model.id!r} with kind {model.kind!r}; allowed: {', '.join(KINDS)}.")
     return ModelSpec(
         **{name: getattr(model, name) for name in _LOCKED_FIELDS},
         kind=model.kind,
@@ -259,41 +259,41 @@ def locked_spec(model: LockedModel) -> ModelSpec:
 
 
 def check_kind(model_id: str, kind: Kind) -> ModelSpec:
-    """Return the description of an allowed model of that kind; refuse other ids before any file is read."""
+    """Return the description of an allowed model of this kind; reject other ids before any file is read."""
     spec = find_spec(model_id)
     if spec.kind != kind:
         allowed = ", ".join(model_ids(kind)) or "none is pinned; run: resift models add ORG/NAME"
         raise ModelNotAllowedError(f"{model_id!r} is a {spec.kind}, not a {kind}. Allowed: {allowed}.")
     for module in ("torch", "transformers") if spec.engine != "native" else ():
-        # Imported when the model is loaded: that takes seconds.
+        # The import takes seconds, so it waits until the model is loaded.
         if importlib.util.find_spec(module) is None:
             raise MissingExtraError(module, "torch")
     return spec
 
 
 def model_ids(kind: Kind) -> list[str]:
-    """Return the ids of all models of one kind that may load now: built in, pinned, or allowed by `allow_local`."""
+    """Return the ids of all allowed models of one kind: built in, pinned, or allowed by `allow_local`."""
     local = {id for id, spec in _local_specs().items() if spec.kind == kind}
     return sorted({*builtin_ids(kind), *locked_ids(kind), *local})
 
 
 def builtin_ids(kind: Kind | None = None) -> tuple[str, ...]:
-    """Return the ids of all built-in pins, or of those of one kind, sorted."""
+    """Return the sorted ids of all built-in pins, optionally of one kind only."""
     return tuple(sorted({spec.id for spec in _load_builtin().values() if kind in (None, spec.kind)}))
 
 
 def locked_ids(kind: Kind | None = None) -> tuple[str, ...]:
-    """Return the ids that the lock file pins, or those of one kind, sorted."""
+    """Return the sorted ids in the lock file, optionally of one kind only."""
     return tuple(sorted(id for id, (spec, _) in _load_locked().items() if kind in (None, spec.kind)))
 
 
 def builtin_spec(name: str) -> ModelSpec | None:
-    """Return the built-in pin with that id or alias, or None."""
+    """Return the built-in pin with this id or alias, or None."""
     return _load_builtin().get(name)
 
 
 def find_local(model_id: str) -> ModelFiles | None:
-    """Return the folder that was allowed under that id, or None."""
+    """Return the folder that was allowed under this id, or None."""
     with _lock:
         return _local.get(model_id)
 
@@ -303,25 +303,25 @@ def _local_specs() -> dict[str, ModelSpec]:
 
 
 def allowed_folders() -> tuple[ModelFiles, ...]:
-    """Return all allowed folders, to pass them to a worker process."""
+    """Return all allowed folders, for example to pass them to a worker process."""
     with _lock:
         return tuple(_local.values())
 
 
 def restore_allowed(folders: Iterable[ModelFiles]) -> None:
-    """Allow folders that were inspected before; loading still checks every file against its pin."""
+    """Allow folders that have already been inspected; loading still checks every file against its pin."""
     with _lock:
         _local.update({files.spec.id: files for files in folders})
 
 
 def disallow_local(id: str) -> None:
-    """Revoke what `allow_local` allowed. Unknown ids are ignored."""
+    """Revoke an `allow_local` permission. Unknown ids are ignored."""
     with _lock:
         _local.pop(id, None)
 
 
 def check_model_id(model_id: object) -> str:
-    """Return the id if it is a plain name; refuse paths, URLs and control characters."""
+    """Return the id if it is a plain name; reject paths, URLs and control characters."""
     if not isinstance(model_id, str):
         raise ModelNotAllowedError(f"A model id is a string such as 'org/name', not {type(model_id).__name__}.")
     reasons = (
@@ -342,7 +342,7 @@ def check_model_id(model_id: object) -> str:
 
 
 def parse_spec(entry: JsonMapping) -> ModelSpec:
-    """Build a spec from one entry of the data file."""
+    """Build a spec from one entry of `allowlist.json`."""
     return msgspec.convert({"score_scale": SCORE_SCALES[entry["kind"]], **entry}, ModelSpec)
 
 

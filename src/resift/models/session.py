@@ -1,4 +1,4 @@
-"""Forward passes for one row of tokens: the native engine's session, and ONNX Runtime's for other files."""
+"""Forward passes for one row of tokens, in the native engine or, for other ONNX files, in ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Session(Protocol):
 
 
 class NativeSession:
-    """A BERT in the native engine: the same bits from every kernel, on every processor."""
+    """A BERT in the native engine; results are bit-identical across kernels and processors."""
 
     def __init__(self, model: bytes, *, kernel: Kernel | None = None) -> None:
-        """Pack the weights; raises UnknownArchitectureError for a file that needs ONNX Runtime."""
+        """Pack the weights; raise UnknownArchitectureError for a file that needs ONNX Runtime."""
         kernel = kernel or native_kernel()
         if kernel.name is None:
             raise UnknownArchitectureError("; ".join(filter(None, (kernel.reason, kernel.fix))))
@@ -50,7 +50,7 @@ class NativeSession:
             raise ValueError(f"a row of {tokens} tokens, or a token id, is out of this model's range")
         if len(types) != tokens or min(types) < 0 or max(types) >= sizes.token_types:
             raise ValueError("token types do not match the row")
-        # A classifier uses the first token's state only, so the last layer computes no other.
+        # A classifier uses only the first token's state, so the last layer computes no other.
         rows = 1 if bert.classes else min(first or tokens, tokens)
         inputs = np.array([ids, types], dtype=np.int32)
         out = np.empty(bert.classes or (rows, bert.hidden), dtype=np.float32)
@@ -67,14 +67,14 @@ class NativeSession:
 
 
 class Scratch(threading.local):
-    """Working memory for a model's runs: each thread has its own, which grows with its longest row."""
+    """Working memory for a model's runs. Each thread has its own, which grows with the longest row."""
 
     def __init__(self, floats_needed: Callable[[int, int], int]) -> None:
         self._floats_needed = floats_needed
         self._memory = allocate_aligned(0, "float32")
 
     def address(self, model: Structure, tokens: int) -> int:
-        """Return the address of this thread's memory, large enough for a row of that many tokens."""
+        """Return the address of this thread's memory, large enough for a row of `tokens` tokens."""
         needed = self._floats_needed(ctypes.addressof(model), tokens)
         if self._memory.size < needed:
             self._memory = allocate_aligned(needed, "float32")
@@ -82,12 +82,12 @@ class Scratch(threading.local):
 
 
 class OnnxSession:
-    """A graph in ONNX Runtime, on one thread per run."""
+    """A graph in ONNX Runtime, with one thread per run."""
 
     def __init__(self, model: bytes) -> None:
         runtime = onnx_runtime()
         options = runtime.SessionOptions()
-        # One thread per run and no pool: no spinning, nothing lost in a fork, no run waits for another.
+        # One thread per run avoids a thread pool, which would spin, not survive a fork, and make runs wait.
         options.intra_op_num_threads = 1
         options.inter_op_num_threads = 1
         options.execution_mode = runtime.ExecutionMode.ORT_SEQUENTIAL
@@ -95,7 +95,7 @@ class OnnxSession:
         options.log_severity_level = 3
         try:
             self._session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        # The runtime's own exception types cannot be named without importing it.
+        # The runtime's exception types cannot be named without importing it.
         except Exception as exc:
             raise ModelLoadError(f"ONNX Runtime rejects the graph: {type(exc).__name__}: {exc}") from exc
         self._inputs = {node.name for node in self._session.get_inputs()}
@@ -114,17 +114,17 @@ class OnnxSession:
 
 
 def onnx_runtime() -> ModuleType:
-    """Import ONNX Runtime with its telemetry off, unless the environment says otherwise."""
+    """Import ONNX Runtime with telemetry disabled, unless the environment overrides it."""
     # Version 1.31 writes an id to the temporary folder and reports to its vendor on import.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     return require("onnxruntime", extra="onnx")
 
 
-# --- Packed weights: the structures of native/bert.h --------------------------------------------------------
+# --- Packed weights: the structures in native/bert.h --------------------------------------------------------
 
 
 class Layer(Structure):
-    """One layer of the encoder."""
+    """One encoder layer."""
 
     _fields_ = (
         *struct_fields(LinearStruct, "qkv attention_output ffn_up ffn_down"),
@@ -161,26 +161,26 @@ BLOCK_BYTES = 32 << 20
 class WeightArena:
     """Memory for packed weights, in large blocks.
 
-    numpy requests huge pages for them, so that a pass over all weights touches a dozen pages, not thousands.
+    numpy requests huge pages for such blocks, so a pass over all weights touches a dozen pages, not thousands.
     """
 
     def __init__(self) -> None:
         self._free: Array = allocate_aligned(0, "int8")
 
     def take(self, size: int) -> Array:
-        """Return this many bytes, beginning at a cache line."""
+        """Return an array of `size` bytes that starts on a cache line."""
         padded = round_up(size, ALIGNMENT)
         if padded > self._free.size:
             self._free = allocate_aligned(max(padded, BLOCK_BYTES), "int8")
-        taken, self._free = self._free[:size], self._free[padded:]
-        return taken
+        block, self._free = self._free[:size], self._free[padded:]
+        return block
 
 
 class PackedBert:
     """The C structure `Bert` for one kernel, and the memory it points to."""
 
     def __init__(self, file: OnnxBert, kernel: Kernel) -> None:
-        """Check and pack every weight; raises UnknownArchitectureError before C code sees any of them."""
+        """Check and pack all weights; raise UnknownArchitectureError before any reach the C code."""
         self._file, self.sizes = file, file.sizes
         self._pack = kernel.function("bert_pack", None, c_void_p, c_int32, c_int32, c_void_p, c_void_p)
         self._packed_size = kernel.function("bert_packed_size", c_int64, c_int32, c_int32)
@@ -221,7 +221,7 @@ class PackedBert:
         )
 
     def _linear(self, prefix: str, *modules: str, shapes: dict[str, tuple[str, str]] = LAYER_SHAPES) -> LinearStruct:
-        """Pack one linear module, or several with the same inputs side by side."""
+        """Pack one linear module, or several modules with the same inputs side by side."""
         parts = [self._file.linear(prefix + module, shapes[module]) for module in modules]
         weights, scales, bias = (
             np.concatenate(part, axis=-1) if len(part) > 1 else part[0] for part in zip(*parts, strict=True)

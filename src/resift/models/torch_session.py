@@ -1,7 +1,7 @@
-"""Models that the native engine cannot compute, in PyTorch (extra `torch`).
+"""Run models that the native engine does not support in PyTorch (extra `torch`).
 
-A model for sequence classification, and decoders that answer "yes" or "no" at the end of a prompt. No code from
-the model's folder runs and no pickle is loaded. Nothing else in Resift imports torch.
+Supported are sequence classification models, and decoders that answer "yes" or "no" at the end of a prompt. No
+code from the model's folder runs, and no pickle is loaded. Nothing else in Resift imports torch.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from resift.models.registry import ModelFiles
 
 
 class TorchSession:
-    """A model in PyTorch. One row runs at a time, because PyTorch uses several cores itself.
+    """A model in PyTorch. One row runs at a time, because PyTorch already uses several cores.
 
-    `answers` are the ids of a decoder's positive and, if there is one, negative answer.
+    `answers` contains the token ids of a decoder's positive and, if any, negative answer.
     """
 
     def __init__(self, files: ModelFiles, *, answers: tuple[int, ...] = (), device: str = "cpu") -> None:
@@ -33,7 +33,7 @@ class TorchSession:
         files.verify()
         auto = transformers.AutoModelForCausalLM if answers else transformers.AutoModelForSequenceClassification
         try:
-            # A folder with the pinned files alone: transformers would also read others that it knows.
+            # The temporary folder contains only pinned files, because transformers would also read other known files.
             with tempfile.TemporaryDirectory() as folder:
                 for pinned in files.spec.files:
                     _link(files.folder / pinned.name, Path(folder, pinned.name))
@@ -47,18 +47,18 @@ class TorchSession:
             self._model = model.to(device).eval()
         except (OSError, ValueError, RuntimeError, KeyError, ImportError) as exc:
             raise ModelLoadError(f"{files.spec.id!r} does not load with transformers: {exc}") from exc
-        # transformers would fill them with random numbers.
+        # transformers would initialize missing tensors with random numbers.
         if missing := sorted(loading["missing_keys"]):
             raise ModelFileError(f"The weights of {files.spec.id!r} lack the tensor {missing[0]!r}.")
         self._takes_types = "token_type_ids" in inspect.signature(model.forward).parameters
         self._direction: Any = None
         if answers:
-            # The difference of two rows of the output embedding is enough, instead of the whole vocabulary.
+            # Two rows of the output embedding are enough; logits of the whole vocabulary are not needed.
             rows = model.get_output_embeddings().weight.detach()
             self._direction = rows[answers[0]] - (rows[answers[1]] if len(answers) > 1 else 0)
 
     def run(self, ids: list[int], types: list[int], *, first: int | None = None) -> Array:
-        """Return the logits of one row; for a decoder, that of its positive answer."""
+        """Return the logits of one row; for a decoder, the logit of its positive answer."""
         tensor = functools.partial(self._torch.tensor, device=self._device)
         with self._lock, self._torch.inference_mode():
             if self._direction is not None:
@@ -74,5 +74,5 @@ def _link(source: Path, target: Path) -> None:
     target.parent.mkdir(exist_ok=True)
     try:
         target.symlink_to(source)
-    except OSError:  # Windows allows links to some users only
+    except OSError:  # on Windows, only some users may create links
         shutil.copyfile(source, target)
