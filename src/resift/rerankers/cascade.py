@@ -1,4 +1,4 @@
-"""Early exit: score in a cheap order and stop as soon as the top k is settled. Off by default."""
+"""Early exit: score hits in a cheap order and stop as soon as the top k is settled. Off by default."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from resift.rerankers.rescore import fuse_then_rescore
 from resift.types import Hit, ScorerInfo, Scores
 from resift.validation import DEFAULT_K, Options, check_k, option
 
-# Enough to keep all workers of a small machine busy, few enough to stop early.
+# Large enough to keep all workers of a small machine busy, small enough to stop early.
 _BATCH_SIZE = 8
 
 
@@ -20,16 +20,16 @@ _BATCH_SIZE = 8
 class CascadeOptions(Options):
     """Options of a cascade in a pipeline file."""
 
-    k: int = option("Stop once the best this many are settled.", default=10, min=1)
-    patience: int = option("Settled: this many in a row changed nothing.", default=20, min=1)
+    k: int = option("Stop once the best k hits are settled.", default=10, min=1)
+    patience: int = option("The top k is settled after this many hits in a row without a change.", default=20, min=1)
 
 
 class CascadeReranker:
     """Scores hits in a cheap order and stops when the best k are settled.
 
-    The top k is settled once `patience` hits in a row, in the cheap order, scored below the k-th best so far.
-    Hits after that stay unscored, in their old order. The cheap order comes from `cheap` (any scorer; late
-    interaction with cached vectors costs almost nothing), or is the order of the hits.
+    The top k is settled once `patience` consecutive hits, in the cheap order, score below the k-th best so far.
+    Later hits stay unscored, in their original order. The cheap order comes from `cheap` (any scorer; late
+    interaction with cached vectors costs almost nothing). Without it, hits are scored in the order given.
     """
 
     Options = CascadeOptions
@@ -47,11 +47,11 @@ class CascadeReranker:
 
     @property
     def info(self) -> ScorerInfo:
-        """Description of the expensive scorer; not pointwise, because all hits decide when it stops."""
+        """Description of the expensive scorer; not pointwise, because all hits affect when it stops."""
         return replace(describe_scorer(self.scorer), name=self.name, pointwise=False)
 
     async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
-        """Return the expensive scorer's score for each hit that it scored, None for the others."""
+        """Return the expensive scorer's score for each hit, or None for unscored hits."""
         order = await self._cheap_order(query, hits, deadline)
         values: list[float | None] = [None] * len(hits)
         done = tokens = 0
@@ -79,7 +79,7 @@ class CascadeReranker:
 
     async def fuse(self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None) -> list[Hit]:
         """Fuse the lists by reciprocal rank and return the best k."""
-        # Settling fewer hits than the caller requests would leave some of them unscored.
+        # Settling fewer hits than requested would leave some of the results unscored.
         cascade = CascadeReranker(self.scorer, cheap=self.cheap, k=max(self.k, k), patience=self.patience)
         return await fuse_then_rescore(cascade, per_store, k=k, query=query)
 
@@ -87,7 +87,7 @@ class CascadeReranker:
         if self.cheap is None:
             return list(range(len(hits)))
         values = (await self.cheap.score(query, hits, deadline=deadline)).values
-        # Hits that the cheap scorer could not score come last, in their old order.
+        # Hits that the cheap scorer could not score come last, in their original order.
         keys = [(value is None, -value if value is not None else 0.0, i) for i, value in enumerate(values)]
         return [i for *_, i in sorted(keys)]
 

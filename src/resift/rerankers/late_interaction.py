@@ -1,6 +1,6 @@
-"""Late interaction: token vectors of query and document, compared by MaxSim; document vectors are cached.
+"""Late interaction: compare the token vectors of query and document with MaxSim; cache document vectors.
 
-MaxSim is Khattab & Zaharia, "ColBERT" (SIGIR 2020): the sum over the query's tokens of the best match in the
+MaxSim (Khattab & Zaharia, "ColBERT", SIGIR 2020) is the sum, over the query's tokens, of the best match in the
 document.
 """
 
@@ -40,7 +40,7 @@ class LateInteractionOptions(ModelFolder):
 
 
 class LateInteractionReranker(FusesThenScores):
-    """Orders hits by MaxSim. Documents seen before are not encoded again.
+    """Orders hits by MaxSim. Cached documents are not encoded again.
 
     The model is loaded on first use. Raises ValueError for a model that is not allowed.
     """
@@ -71,7 +71,7 @@ class LateInteractionReranker(FusesThenScores):
         self._model = Lazy(lambda: load(model_name, kind="late-interaction", folder=folder))
 
     async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
-        """Return one MaxSim per hit; None if the deadline came first."""
+        """Return one MaxSim score per hit, or None for hits that were not scored before the deadline."""
         model = await asyncio.to_thread(self._model)
         texts = list(dict.fromkeys(hit.text for hit in hits))
         check_language(model.tokenizer, self.model_name, query, texts)
@@ -80,13 +80,13 @@ class LateInteractionReranker(FusesThenScores):
         query_tokens = 0
         lock = threading.Lock()
 
-        def begin() -> list[Task]:
+        def encode_query() -> list[Task]:
             nonlocal query_tokens
             query_vectors = self._encode(query, "query")
             if query_vectors is None:
                 return []
             query_tokens = len(query_vectors)
-            # Without a deadline, longest first balances the workers best.
+            # Without a deadline, longest first balances the load best.
             order = texts if deadline.timeout_s is not None else sorted(texts, key=len, reverse=True)
             return [partial(compare, query_vectors, text) for text in order]
 
@@ -100,7 +100,7 @@ class LateInteractionReranker(FusesThenScores):
                 done = len(scores)
             report_progress(self.on_progress, done, len(texts))
 
-        await wait_for_job(shared_engine().submit([begin], deadline=deadline))
+        await wait_for_job(shared_engine().submit([encode_query], deadline=deadline))
         truncated = any(count >= self._max_windows * model.spec.max_length for count in tokens.values())
         note = f"longest texts: their first {self._max_windows} windows were read" if truncated else ""
         return scored_in_time(
@@ -136,7 +136,7 @@ class LateInteractionReranker(FusesThenScores):
     def _encode(
         self, text: str, kind: Literal["query", "document"], *, give_up: Callable[[], bool] | None = None
     ) -> Array | None:
-        """Return unit vectors of shape (tokens, width) of a text's first windows; None if `give_up` returns True."""
+        """Return the unit vectors (tokens, width) of a text's first windows, or None if `give_up` returned True."""
         model = self._model()
         spec, template = model.spec, model.tokenizer.template
         marker = spec.query_marker_id if kind == "query" else spec.document_marker_id
@@ -156,12 +156,12 @@ class LateInteractionReranker(FusesThenScores):
 
 
 def max_sim(query: Array, document: Array) -> float:
-    """Return the sum over query tokens of the best cosine with a document token."""
+    """Return the sum, over the query tokens, of the best cosine with any document token."""
     return float((query @ document.T).max(axis=1).sum(dtype="float64"))
 
 
 class VectorCache:
-    """Document vectors by text; the least recently used are dropped first. Safe to share between threads."""
+    """Document vectors by text; the least recently used are evicted first. Thread-safe."""
 
     def __init__(self, limit_mb: float) -> None:
         self._limit_bytes = int(limit_mb * 1_000_000)
@@ -173,7 +173,7 @@ class VectorCache:
         return len(self._vectors)
 
     def get(self, text: str) -> Array | None:
-        """Return a text's vectors or None."""
+        """Return the vectors of a text, or None if they are not cached."""
         key = _digest(text)
         with self._lock:
             if key in self._vectors:
@@ -181,7 +181,7 @@ class VectorCache:
             return self._vectors.get(key)
 
     def put(self, text: str, vectors: Array) -> None:
-        """Cache a text's vectors."""
+        """Cache the vectors of a text."""
         key = _digest(text)
         with self._lock:
             old = self._vectors.pop(key, None)

@@ -1,6 +1,6 @@
-"""A chat model as a listwise reranker: it orders windows from the end of the list to its top.
+"""Listwise reranking with a chat model, which orders windows from the end of the list to the top.
 
-The sliding window is that of Sun et al., "Is ChatGPT Good at Search?" (EMNLP 2023).
+The sliding window follows Sun et al., "Is ChatGPT Good at Search?" (EMNLP 2023).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from resift.validation import check_arguments, option
 class LLMReranker(FusesThenScores):
     """Orders hits with any OpenAI-compatible chat endpoint, one window at a time.
 
-    Scores are reciprocal final positions. They express an order, not relevance, and depend on the whole pool
-    (`pointwise` is False). The best `depth` hits are reranked. `instruction` says what matters for the order.
+    Scores are reciprocal ranks. They express an order, not relevance, and depend on the whole pool
+    (`pointwise` is False). The top `depth` hits are reranked. `instruction` gives additional ranking criteria.
     """
 
     pointwise = False
-    # Reciprocal positions are neither probabilities nor logits.
+    # Reciprocal ranks are neither probabilities nor logits.
     info = ScorerInfo(name="llm", supports_instruction=True)
 
     @check_arguments
@@ -52,7 +52,7 @@ class LLMReranker(FusesThenScores):
         check_at_least("llm", 1, step=step, depth=depth)
         check_at_least("llm", 1, max_query_chars=max_query_chars, max_passage_chars=max_passage_chars)
         if step >= window:
-            raise ConfigError(f"llm: step is {step}; it must be below window ({window}): windows overlap.")
+            raise ConfigError(f"llm: step is {step}; it must be below window ({window}), because windows overlap.")
         self.name = "llm"
         self.requires = ("net.llm",)
         self.instruction = instruction
@@ -74,7 +74,7 @@ class LLMReranker(FusesThenScores):
         return self._chat.model
 
     def with_instruction(self, instruction: str) -> Self:
-        """Return this reranker with an instruction; both share connections."""
+        """Return a copy of this reranker that uses an instruction; both share connections."""
         scorer = copy.copy(self)
         scorer.instruction = instruction
         return scorer
@@ -85,10 +85,10 @@ class LLMReranker(FusesThenScores):
         return self._chat.breaker_key
 
     async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
-        """Return 1/position for each hit in the order of the model.
+        """Return 1/rank for each hit, ranked by the model.
 
-        If time runs out or the endpoint fails between windows, the order so far counts and is marked as
-        degraded. Raises if not even one window was ordered.
+        If time runs out or the endpoint fails between windows, the order so far is returned and marked as
+        degraded. If no window was ordered, the error is raised.
         """
         if not query.strip():
             raise InputError("The query is empty; llm orders hits against a query.")
@@ -119,18 +119,18 @@ class LLMReranker(FusesThenScores):
         completion = await self._chat.complete(messages, deadline=deadline)
         order = read_order(completion.text, len(texts), finished=completion.finished)
         if order is None:
-            raise ProviderBadAnswer("llm answered without an order: it has no passage number.", provider=self.name)
+            raise ProviderBadAnswer("llm returned no order: its answer has no passage number.", provider=self.name)
         return order
 
 
 def window_starts(count: int, *, window: int, step: int) -> list[int]:
-    """Return where windows begin, last first: the tail is ordered first and the best move up."""
+    """Return the starts of the windows, last window first, so that good hits move up from the tail."""
     return [*range(max(0, count - window), 0, -step), 0] if count > 1 else []
 
 
 @dataclass(frozen=True, kw_only=True)
 class LLMOptions(EndpointOptions):
-    """Options of a chat model as a reranker in a pipeline file."""
+    """Options of the LLM reranker in a pipeline file."""
 
     key_hosts: ClassVar[Mapping[str, str]] = {"OPENAI_API_KEY": "api.openai.com"}
     key_variables: ClassVar[tuple[str, ...]] = ("OPENAI_API_KEY",)
@@ -143,7 +143,7 @@ class LLMOptions(EndpointOptions):
     )
     base_url: str = option("Address of an OpenAI-compatible endpoint.", kind="address")
     model: str = option("The chat model.")
-    instruction: str | None = option("What matters for the order, in addition to the query.", default=None)
+    instruction: str | None = option("Ranking criteria in addition to the query.", default=None)
     window: int = option("Hits per request.", default=20, min=2)
     step: int = option("Distance between the starts of two windows.", default=10, min=1)
     timeout_s: float = option("Maximum time for one request, in seconds.", default=30.0, gt=0)
@@ -156,7 +156,7 @@ class LLMFactory:
     required = LLMReranker
 
     def __call__(self, *, api_key_env: str | None = None, **options: JsonValue) -> LLMReranker | None:
-        """Return an LLMReranker; None if `api_key_env` names a variable that is not set."""
+        """Return an LLMReranker, or None if the variable named by `api_key_env` is not set."""
         if api_key_env and not os.environ.get(api_key_env, "").strip():
             return None
         return LLMReranker(api_key_env=api_key_env, **options)
@@ -165,7 +165,7 @@ class LLMFactory:
 llm = LLMFactory()
 
 
-# --- Prompt: passages are numbered lines that a document cannot forge ---------------------------------------
+# --- Prompt: passages are numbered lines, which a document cannot forge -------------------------------------
 
 SYSTEM = (
     "You order search results. The user message holds one query line and numbered passages, one per line, "
@@ -181,7 +181,7 @@ _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 def ranking_messages(
     query: str, passages: Sequence[str], *, max_query_chars: int, max_passage_chars: int, instruction: str | None = None
 ) -> list[Message]:
-    """Return the conversation that requests an order of the passages, numbered from 1."""
+    """Return the messages that ask the model to order the passages, numbered from 1."""
     lines = [f"[{i}] {to_one_line(text, max_passage_chars)}" for i, text in enumerate(passages, start=1)]
     request = f"Order all {len(passages)} passages by how well they answer the query. Numbers only."
     user = "\n".join([f"Query: {to_one_line(query, max_query_chars)}", "", *lines, "", request])
@@ -190,17 +190,17 @@ def ranking_messages(
 
 
 def to_one_line(text: str, limit: int) -> str:
-    """Return text as one line of at most `limit` characters that cannot pass for a numbered passage.
+    """Return the text as one line of at most `limit` characters that cannot be mistaken for a numbered passage.
 
     Line breaks become spaces, invisible characters are removed, and [1] becomes (1).
     """
-    # Twice the limit is enough raw text, and bounds the work for huge documents.
+    # Twice the limit is enough raw text, and it bounds the work for huge documents.
     flat = " ".join(text[: 2 * limit].split())
     visible = "".join(char for char in flat if unicodedata.category(char) not in _INVISIBLE)
     return _ANY_BRACKETS.sub(r"(\1)", visible)[:limit]
 
 
-# --- Answer: every number once, whatever the model left out or invented -------------------------------------
+# --- Answer: every number exactly once, even if the model omits or invents some -----------------------------
 
 _THOUGHT = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)|\A.*</think(?:ing)?>", re.DOTALL)
 _FENCE = re.compile(r"```[a-zA-Z]*\n?(.*?)```", re.DOTALL)
@@ -212,20 +212,21 @@ _MAX_ANSWER_CHARS = 100_000
 
 
 def read_order(text: str, count: int, *, finished: bool = True) -> tuple[int, ...] | None:
-    """Return the order of `count` passages in a model's answer, as positions from 0; None if it names none.
+    """Parse the order of `count` passages from a model's answer; return positions from 0, or None without any.
 
-    Unknown numbers are dropped, the first of duplicates counts, and missing ones follow in their old order.
+    Unknown numbers are dropped, the first of several duplicates counts, and missing passages follow in their
+    original order.
     """
     answer = _THOUGHT.sub(" ", text)[-_MAX_ANSWER_CHARS:]
     if not finished:
-        # The last number may have lost digits: 12 looks like 1.
+        # The last number may have lost digits: a truncated 12 looks like 1.
         answer = answer.rstrip().rstrip("0123456789")
     numbers: list[str] = []
     for part in (*_FENCE.findall(answer), answer):
-        # "[2] > [1] > [3]" or "[2, 1, 3]"; of several, the one that names most passages, the last of equals.
+        # "[2] > [1] > [3]" or "[2, 1, 3]". Among several, the longest valid one wins; ties go to the last.
         chains = [_NUMBER.findall(chain) for chain in reversed(_CHAIN.findall(part))]
         numbers = max(chains, key=lambda chain: len(_known_positions(chain, count)), default=[])
-        # Prose is full of bare numbers, so they count only in an answer that has nothing else.
+        # Prose is full of bare numbers, so they count only if the answer contains nothing else.
         numbers = numbers or _BRACKETED.findall(part)
         if not numbers and _BARE_LIST.fullmatch(part):
             numbers = _NUMBER.findall(part)

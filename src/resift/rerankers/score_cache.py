@@ -1,4 +1,4 @@
-"""Score caches: `CachedScorer` sends a scorer only the texts whose score for this query is unknown.
+"""Score caches: `CachedScorer` calls a scorer only for texts without a cached score for the query.
 
 Scores are stored in memory or in one SQLite file. Keys are digests; no text is ever stored.
 """
@@ -39,12 +39,12 @@ log = logging.getLogger("resift.rerankers")
 
 @runtime_checkable
 class ScoreStore(Protocol):
-    """Stores scores by key. `blocking` means that its methods belong in a worker thread."""
+    """Stores scores by key. If `blocking` is True, its methods are called in a worker thread."""
 
     blocking: bool
 
     def get_many(self, keys: Sequence[bytes]) -> dict[bytes, float]:
-        """Return the scores that are known and fresh."""
+        """Return the cached scores that have not expired."""
         ...
 
     def put_many(self, scores: Mapping[bytes, float]) -> None:
@@ -53,7 +53,7 @@ class ScoreStore(Protocol):
 
 
 class ScoreCacheUsed(Event, name="score_cache"):
-    """A pool went through a score cache; `failed` means that the cache itself did not work."""
+    """A pool was looked up in a score cache; `failed` means that the cache itself failed."""
 
     provider: str
     hits: int
@@ -62,11 +62,11 @@ class ScoreCacheUsed(Event, name="score_cache"):
 
 
 class CachedScorer(FusesThenScores):
-    """Takes scores from the cache, and the rest from the scorer, by (model, revision, query, text).
+    """Returns cached scores by (model, revision, query, text), and gets the missing ones from the scorer.
 
-    Only for a pointwise scorer, whose score of a text does not depend on the other texts. A cache that fails
-    counts as empty. If the scorer fails, its error is raised even if some scores are cached: they must not
-    hide a failing provider from its breaker.
+    It requires a pointwise scorer, whose score for a text does not depend on the other texts. A cache that fails
+    counts as empty. If the scorer fails, its error is raised even if some scores are cached, because cached
+    scores must not hide a failing provider from its breaker.
     """
 
     pointwise = True
@@ -97,20 +97,20 @@ class CachedScorer(FusesThenScores):
         self._scorer = scorer
         self._cache = cache
         self._sink = sink
-        # Includes the name: two providers may serve one model and score it differently.
+        # The name is part of the key, because two providers may serve the same model with different scores.
         self._prefix = _digest(self.name, model, revision)
 
     def __repr__(self) -> str:
         return f"CachedScorer({self._scorer!r}, {self._cache!r})"
 
     def __getattr__(self, name: str) -> object:
-        # Attributes of a scorer that tiers and pipelines read.
+        # Tiers and pipelines read these attributes of a scorer.
         if name in ("aclose", "breaker", "breaker_key", "model", "requires", "revision"):
             return getattr(self._scorer, name)
         raise AttributeError(f"CachedScorer has no attribute {name!r}")
 
     def with_instruction(self, instruction: str) -> Self:
-        """Return this scorer with an instruction, whose scores are cached apart."""
+        """Return a copy of this scorer that uses an instruction; its scores are cached separately."""
         cached = copy.copy(self)
         if isinstance(self._scorer, FollowsInstructions):
             cached._scorer = self._scorer.with_instruction(instruction)
@@ -135,11 +135,11 @@ class CachedScorer(FusesThenScores):
             return Scores(values, self.name, note="from the score cache", scorer=self.info)
         scores = await self._scorer.score(query, [hits[i] for i in unknown], deadline=deadline)
         if len(scores.values) != len(unknown):
-            raise ResiftError(f"{self.name} gave {len(scores.values)} scores for {len(unknown)} hits.")
+            raise ResiftError(f"{self.name} returned {len(scores.values)} scores for {len(unknown)} hits.")
         for i, value in zip(unknown, scores.values, strict=True):
             values[i] = value
         fresh = {keys[i]: float(value) for i in unknown if (value := _finite_or_none(values[i])) is not None}
-        # A cache that just failed would fail again, and waiting for a locked file costs time.
+        # A cache that just failed would fail again, and waiting for a locked file takes time.
         if fresh and not failed:
             await self._try(lambda: self._cache.put_many(fresh), None)
         return replace(scores, values=values, scorer=scores.scorer or self.info)
@@ -154,7 +154,7 @@ class CachedScorer(FusesThenScores):
 
 
 def _digest(*parts: str | bytes) -> bytes:
-    """Hash the parts with their lengths, so that no two lists of parts share a digest."""
+    """Hash the parts with their lengths, so that different lists of parts have different digests."""
     digest = hashlib.sha256()
     for part in parts:
         data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
@@ -168,7 +168,7 @@ def _finite_or_none(value: float | None) -> float | None:
 
 
 class MemoryScores:
-    """Keeps the most recently used scores, at most `max_items`, each for at most `ttl_s` seconds."""
+    """Stores the `max_items` most recently used scores in memory, each for at most `ttl_s` seconds."""
 
     blocking = False
 
@@ -189,7 +189,7 @@ class MemoryScores:
         return f"MemoryScores({len(self)} of {self._max_items})"
 
     def get_many(self, keys: Sequence[bytes]) -> dict[bytes, float]:
-        """Return the scores that are known and fresh, and count them as used."""
+        """Return the cached scores that have not expired, and mark them as recently used."""
         oldest = self._clock() - self._ttl_s
         scores: dict[bytes, float] = {}
         with self._lock:
@@ -197,7 +197,7 @@ class MemoryScores:
                 entry = self._scores.get(key)
                 if entry is None:
                     continue
-                # Expired scores are dropped on access; nothing else looks for them.
+                # Expired scores are removed only here, on access.
                 if entry[0] <= oldest:
                     del self._scores[key]
                     continue
@@ -216,14 +216,14 @@ class MemoryScores:
                 self._scores.popitem(last=False)
 
 
-_KEYS_PER_STATEMENT = 500  # SQLite's oldest limit is 999 parameters
+_KEYS_PER_STATEMENT = 500  # old versions of SQLite allow 999 parameters
 
 
 class SQLiteScores:
-    """Keeps scores in a file that processes can share; the oldest beyond `max_items` are dropped.
+    """Stores scores in an SQLite file that processes can share; beyond `max_items`, the oldest are dropped.
 
-    Ages are wall-clock time, because the file outlives the process. Raises sqlite3.Error for a file that is
-    broken or locked for longer than `wait_s`; `CachedScorer` then goes on without it.
+    Ages are measured in wall-clock time, because the file outlives the process. Raises sqlite3.Error for a file
+    that is broken, or locked for longer than `wait_s`; `CachedScorer` then continues without it.
     """
 
     blocking = True
@@ -252,7 +252,7 @@ class SQLiteScores:
         return f"SQLiteScores({Path(self._path).name!r})"
 
     def get_many(self, keys: Sequence[bytes]) -> dict[bytes, float]:
-        """Return the scores that are known and fresh."""
+        """Return the cached scores that have not expired."""
         oldest = self._clock() - self._ttl_s
         scores: dict[bytes, float] = {}
         with self._connection() as db:
@@ -275,7 +275,7 @@ class SQLiteScores:
                 [(key, _pack(key, score), now) for key, score in scores.items()],
             )
             self._unchecked += len(scores)
-            # Counting a million rows for every pool would cost more than the pool.
+            # Counting a million rows for every pool would take longer than scoring it.
             if self._unchecked * 100 < self._max_items:
                 return
             (count,) = db.execute("SELECT COUNT(*) FROM scores").fetchone()
@@ -293,7 +293,7 @@ class SQLiteScores:
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
-        """Lock and yield the connection; commits at the end, disconnects after an error."""
+        """Lock and yield the connection; commit at the end, or disconnect after an error."""
         with self._lock:
             try:
                 if self._db is None or self._pid != os.getpid():
@@ -306,12 +306,12 @@ class SQLiteScores:
                 raise
 
     def _connect(self) -> sqlite3.Connection:
-        # Every worker thread may use it, one at a time because of the lock.
+        # Any worker thread may use the connection; the lock admits one at a time.
         db = sqlite3.connect(self._path, timeout=self._wait_s, check_same_thread=False)
-        # Without it, an object that is never closed leaves a warning and a file handle behind.
+        # An object that is never closed would otherwise leak a file handle and cause a warning.
         weakref.finalize(self, db.close)
         try:
-            # Readers in other processes do not wait for a writer. A power cut may lose recent scores.
+            # With WAL, readers in other processes do not wait for a writer. A power cut may lose recent scores.
             db.execute("PRAGMA journal_mode=WAL")
             db.execute("PRAGMA synchronous=NORMAL")
             db.execute(
@@ -336,7 +336,7 @@ def _pack(key: bytes, score: float) -> bytes:
 
 
 def _unpack(key: bytes, data: object) -> float | None:
-    """Return the score, or None if it is damaged: then it is computed again."""
+    """Return the score, or None if it is damaged and must be computed again."""
     if not isinstance(data, bytes) or len(data) != struct.calcsize("<dI"):
         return None
     score: float = struct.unpack_from("<d", data)[0]
@@ -345,6 +345,6 @@ def _unpack(key: bytes, data: object) -> float | None:
 
 def _check_limits(max_items: int, ttl_s: float | None) -> None:
     if isinstance(max_items, bool) or not isinstance(max_items, int) or max_items < 1:
-        raise InputError(f"max_items is {max_items!r}; pass an integer ≥ 1.")
+        raise InputError(f"max_items is {max_items!r}; pass an integer of 1 or more.")
     if ttl_s is not None and not (is_finite_number(ttl_s) and 0 < ttl_s < 1e15):
-        raise InputError(f"ttl_s is {ttl_s!r}; pass seconds > 0, or None to keep scores forever.")
+        raise InputError(f"ttl_s is {ttl_s!r}; pass a number of seconds above 0, or None to keep scores forever.")

@@ -1,4 +1,4 @@
-"""A folder as a reranker in PyTorch (extra `torch`), without a pin: for a GPU, or with an instruction."""
+"""Rerank with an unpinned model folder in PyTorch (extra `torch`), for a GPU or with an instruction."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from resift.validation import check_arguments, check_k
 
 
 class TorchReranker(FusesThenScores):
-    """Scores query–document pairs with a model of a folder through transformers.
+    """Scores query–document pairs with the model in a folder, through transformers.
 
-    `device` is a torch device such as "cpu", "cuda" or "mps". `instruction` replaces the default one of a
-    decoder. Raises ModelFileError for a folder that is not such a reranker, and ModelProbeError if its
-    scores look wrong; `probe=False` skips that check, for weights without meaning.
+    `device` is a torch device such as "cpu", "cuda" or "mps". `instruction` replaces a decoder's default
+    instruction. Raises ModelFileError for a folder without a supported reranker, and ModelProbeError for
+    implausible scores; `probe=False` skips that check, for example for random weights.
     """
 
     name = "torch"
-    pointwise = True  # one pair per run: a score does not depend on the other hits
+    pointwise = True  # one pair per run, so a score does not depend on other hits
 
     @check_arguments
     def __init__(
@@ -55,7 +55,7 @@ class TorchReranker(FusesThenScores):
         )
         self.info = spec.scorer_info(self.name)
         if instruction is not None and not self.info.supports_instruction:
-            raise InputError("instruction= is for decoders whose prompt has one; this model takes none.")
+            raise InputError("instruction= requires a decoder whose prompt has an instruction; this model does not.")
         model = Model(ModelFiles(spec=spec, folder=self.folder, source="local"), device=device)
         self._model = PairModel(model, PairOptions(instruction=instruction))
         self.revision = f"{spec.model_digest} {instruction or ''} {max_length}"
@@ -65,7 +65,7 @@ class TorchReranker(FusesThenScores):
             self.probe.require_passed(str(self.folder))
 
     def with_instruction(self, instruction: str) -> Self:
-        """Return this reranker with an instruction, if its prompt has one; both share the model."""
+        """Return a copy that uses an instruction, or this reranker if its prompt has none; both share the model."""
         if not self.info.supports_instruction:
             return self
         scorer = copy.copy(self)
@@ -78,6 +78,6 @@ class TorchReranker(FusesThenScores):
         return self._model.predict([(query, text) for text in texts])
 
     async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
-        """Return one raw logit per hit; None if the deadline came first."""
+        """Return one raw logit per hit, or None for hits that were not scored before the deadline."""
         call = await self._model.score(query, [hit.text for hit in hits], deadline=deadline)
         return collect_scores(call, self.info)

@@ -1,4 +1,4 @@
-"""Zero-shot scoring: an NLI model decides whether a document entails a statement made from the query."""
+"""Zero-shot scoring: an NLI model estimates whether a document entails a statement built from the query."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class ZeroShotOptions(ModelFolder):
     """Options of zero-shot scoring in a pipeline file."""
 
     model_name: str = model_option("nli", default=DEFAULT_MODEL)
-    hypothesis: str = option("The statement that a relevant text entails; {} stands for the query.", default=HYPOTHESIS)
+    hypothesis: str = option("Statement that a relevant text entails; {} is replaced by the query.", default=HYPOTHESIS)
 
 
 class ZeroShotReranker(FusesThenScores):
-    """Orders hits by the probability that they entail the hypothesis, in which {} stands for the query.
+    """Orders hits by the probability that they entail the hypothesis, in which {} is replaced by the query.
 
-    It needs no training on queries: the hypothesis defines what relevant means. The model is loaded on first
-    use. Raises ValueError for a model that is not allowed and for a hypothesis without {}.
+    It needs no training on queries, because the hypothesis defines relevance. The model is loaded on first use.
+    Raises ValueError for a model that is not allowed and for a hypothesis without {}.
     """
 
     Options = ZeroShotOptions
@@ -59,12 +59,12 @@ class ZeroShotReranker(FusesThenScores):
         self.hypothesis = hypothesis
         self.on_progress = on_progress
         self.info = spec.scorer_info(self.name)
-        # The hypothesis decides the scores, so it is part of the key of a score cache.
+        # Scores depend on the hypothesis, so it is part of the key of a score cache.
         self.revision = f"{spec.revision} {hypothesis}"
         self._model = Lazy(lambda: _load_model(model_name, folder))
 
     async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
-        """Return one probability of entailment per hit; None if the deadline came first."""
+        """Return one entailment probability per hit, or None for hits that were not scored before the deadline."""
         model = await asyncio.to_thread(self._model)
         statement = self.hypothesis.replace("{}", query)
         texts = [hit.text for hit in hits]
