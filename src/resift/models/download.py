@@ -94,9 +94,7 @@ def download_model(
                     verify(path, pinned)
                 except ModelFileError as exc:
                     path.unlink(missing_ok=True)
-                    raise ModelFileError(
-                        f"The download of {subject} does not match its pin and was deleted."
-                    ) from exc
+                    raise ModelFileError(f"The download of {subject} does not match its pin and was deleted.") from exc
                 try:
                     target.parent.mkdir(parents=True, exist_ok=True)
                     path.replace(target)

@@ -1,1 +1,1 @@
-"""C kernels and the loader that chooses one for this processor."""
+"""C kernels, and the loader that selects one for this processor."""

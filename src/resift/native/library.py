@@ -1,7 +1,7 @@
-"""Load the compiled library and choose the kernel for this processor.
+"""Load the compiled library and select the kernel for this processor.
 
-Every C function ends in its kernel's name (`bert_forward_avx512`). All kernels return the same bits. They
-differ in speed and in the processors that can run them.
+The name of every C function ends with its kernel (`bert_forward_avx512`). All kernels return bit-identical
+results. They differ in speed and in the processors that can run them.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from resift.errors import ConfigError
 LIBRARY = Path(__file__).parent / {"win32": "resift.dll", "darwin": "libresift.dylib"}.get(sys.platform, "libresift.so")
 
 INTERFACE = 4
-"""Version of the library's functions and structures; RESIFT_INTERFACE in processor.h."""
+"""Version of the library's functions and structures; must equal RESIFT_INTERFACE in processor.h."""
 
 KERNELS = ("avx512", "avx2", "i8mm", "neon", "portable")
 """All kernels, fastest first."""
 
 SWITCH = "RESIFT_NATIVE"
-"""Environment variable that forces a kernel by name; 0 uses ONNX Runtime and numpy for everything."""
+"""Environment variable that forces a kernel by name; 0 selects ONNX Runtime and numpy for everything."""
 
 _REINSTALL = "reinstall Resift: pip install --force-reinstall --no-deps resift (in a checkout: pip install -e .)"
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel that runs on this processor. Without one, `name` is None; `reason` and `fix` explain why."""
+    """A kernel for this processor. If there is none, `name` is None, and `reason` and `fix` explain why."""
 
     name: str | None
     reason: str
@@ -40,7 +40,7 @@ class Kernel:
     fix: str = ""
 
     def function(self, name: str, returns: Any = None, *arguments: Any) -> Any:
-        """Return the kernel's version of a C function, declared with these types if there are any."""
+        """Return this kernel's version of a C function, and declare its types if given."""
         full_name = f"{name}_{self.name}"
         if self.name == "i8mm" and not hasattr(self.library, full_name):
             # i8mm has its own matrix products and shares everything else with neon.
@@ -52,13 +52,13 @@ class Kernel:
 
 
 def native_kernel() -> Kernel:
-    """Return the fastest kernel for this processor, or the one that RESIFT_NATIVE names."""
+    """Return the fastest kernel for this processor, or the one named in RESIFT_NATIVE."""
     forced = os.environ.get(SWITCH, "")
     if forced == "0":
-        return Kernel(None, f"{SWITCH}=0 switches compiled code off")
+        return Kernel(None, f"{SWITCH}=0 disables compiled code")
     if forced and forced not in KERNELS:
         known = ", ".join(("0", *KERNELS))
-        raise ConfigError(f"{SWITCH}={forced[:40]!r} is not a kernel. Known: {known}; unset it to use the fastest.")
+        raise ConfigError(f"{SWITCH}={forced[:40]!r} is not a kernel. Allowed: {known}; unset it to use the fastest.")
     usable = usable_kernels()
     if not forced:
         return usable[0]
@@ -69,12 +69,12 @@ def native_kernel() -> Kernel:
         reason = "; ".join(filter(None, (usable[0].reason, usable[0].fix)))
         raise ConfigError(f"{SWITCH}={forced} has no effect: {reason}.")
     names = ", ".join(str(kernel.name) for kernel in usable)
-    raise ConfigError(f"{SWITCH}={forced} does not run on this processor. It runs: {names}.")
+    raise ConfigError(f"{SWITCH}={forced} does not run on this processor. Available: {names}.")
 
 
 @cache
 def usable_kernels() -> tuple[Kernel, ...]:
-    """Return the kernels that run on this processor, fastest first; or one without a name, and the reason."""
+    """Return the kernels for this processor, fastest first, or a single one without a name and with the reason."""
     try:
         library = ctypes.CDLL(str(LIBRARY))
     except OSError as exc:
@@ -83,7 +83,7 @@ def usable_kernels() -> tuple[Kernel, ...]:
         return (Kernel(None, "this installation has no compiled code; install a wheel, or have a C compiler ready"),)
     interface = library.resift_interface() if hasattr(library, "resift_interface") else 0
     if interface != INTERFACE:
-        # Calling it anyway would misread the memory of its structures.
+        # Calling it anyway would misinterpret the memory of its structures.
         reason = (
             f"{LIBRARY.name} was built from other sources than this Python code "
             f"(interface {interface}, not {INTERFACE}) and is not used"

@@ -1,4 +1,4 @@
-"""Scorers and rerankers: local models, hosted APIs, chat models, BM25 with cosine, score caches."""
+"""Scorers and rerankers: local models, hosted APIs, chat models, BM25 with cosine, and score caches."""
 
 from __future__ import annotations
 

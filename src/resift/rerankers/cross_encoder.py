@@ -1,4 +1,4 @@
-"""Cross-encoder reranking: one model on this machine reads query and document together."""
+"""Cross-encoder reranking: a local model reads query and document together."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DEFAULT_MODEL = "cross-encoder/ms-marco-MiniLM-L-12-v2"
 ALLOWED_MODELS = frozenset(builtin_ids("cross-encoder"))
 
 PIPELINE_FIRST_PASS, PIPELINE_MAX_WINDOWS = 2, 3
-"""Windows of a long text that the default pipeline scores first, and at most (docs/how-it-works.md)."""
+"""Windows of a long text that the default pipeline scores: in the first pass, and at most (docs/how-it-works.md)."""
 
 log = logging.getLogger(__name__)
 
@@ -36,11 +36,11 @@ class CrossEncoderOptions(ModelFolder):
     """Options of a cross-encoder in a pipeline file."""
 
     model_name: str = model_option("cross-encoder", default=DEFAULT_MODEL)
-    aggregate: Aggregate = option("How the window scores of a long document are combined.", default="max")
+    aggregate: Aggregate = option("Function that combines the window scores of a long document.", default="max")
     max_windows: int = option("Maximum number of windows per document.", default=PIPELINE_MAX_WINDOWS, min=1)
     first_pass_windows: int = option(
-        "Score this many windows of a long document first, and the others only if one of them is promising. "
-        "The value of `max_windows` scores all of them.",
+        "Score this many windows of a long document first, and the rest only if one of them is promising. "
+        "Set it to the value of `max_windows` to score all of them.",
         default=PIPELINE_FIRST_PASS,
         min=1,
         aliases=("skim",),
@@ -48,17 +48,17 @@ class CrossEncoderOptions(ModelFolder):
 
 
 class CrossEncoderReranker(FusesThenScores):
-    """Orders results by a cross-encoder's score of each (query, document) pair.
+    """Orders results by a cross-encoder's score for each (query, document) pair.
 
-    Raises ValueError for a model that is not allowed, before anything is loaded, and for one whose output is
-    not that of a cross-encoder. Another failure to load is logged and leaves `_model` None: `rerank` then
-    returns its input, and `score` raises, so that a pipeline reports `degraded`. With `lazy`, the first
-    `score` loads the model, within its deadline.
+    Raises ValueError for a model that is not allowed, before anything is loaded, and for a model whose output is
+    not that of a cross-encoder. Other load failures are logged and leave `_model` None: `rerank` then returns its
+    input, and `score` raises, so that a pipeline reports `degraded`. With `lazy`, the first call of `score` loads
+    the model, within its deadline.
     """
 
     Options = CrossEncoderOptions
     name = "cross-encoder"
-    pointwise = True  # one pair per run: a score does not depend on the other hits
+    pointwise = True  # one pair per run, so a score does not depend on other hits
 
     @check_arguments
     def __init__(
@@ -83,7 +83,7 @@ class CrossEncoderReranker(FusesThenScores):
         self.failure = ""
         self._model: PairModel | None = None
         spec = check_kind(model_name, "cross-encoder")
-        # Everything a score depends on apart from the texts: part of the key of a score cache.
+        # Everything that a score depends on, apart from the texts. It is part of the key of a score cache.
         first_pass = "" if first_pass_windows is None else f" {first_pass_windows}"
         self.revision = f"{spec.revision} {aggregate} {max_windows}{first_pass}"
         self.model_digest = spec.model_digest
@@ -96,11 +96,11 @@ class CrossEncoderReranker(FusesThenScores):
 
     @property
     def loaded_model(self) -> Model | None:
-        """The loaded model with its tokenizer and description; None if it is not loaded."""
+        """The loaded model with its tokenizer and spec, or None if it is not loaded."""
         return None if self._model is None else self._model.model
 
     def with_instruction(self, instruction: str) -> Self:
-        """Return this reranker with an instruction, if it is a decoder that follows one; both share the model."""
+        """Return a copy that uses an instruction, if the model is a decoder that follows one; both share the model."""
         if not self.info.supports_instruction:
             return self
         name, spec, folder, options = self._key
@@ -111,9 +111,9 @@ class CrossEncoderReranker(FusesThenScores):
         return scorer
 
     def rerank(self, query: str, results: Sequence[JsonObject], top_k: int = 5) -> list[JsonObject]:
-        """Return copies of the best top_k results with `ce_score` (raw logit), best first.
+        """Return copies of the best `top_k` results, best first, with the raw logit as `ce_score`.
 
-        Without a model, all results are returned unchanged and not truncated.
+        Without a model, all results are returned unchanged and untruncated.
         """
         check_query(query, allow_empty=True)
         rows = check_list(results, "results", "dicts")
@@ -124,13 +124,13 @@ class CrossEncoderReranker(FusesThenScores):
             return rows
         scores = self._model.predict([(query, first_text(row, ("content", "title"))) for row in rows])
         scored = [{**row, "ce_score": float(score)} for row, score in zip(rows, scores, strict=True)]
-        # Equal scores keep the order of the input: sorted() is stable, even in reverse.
+        # Ties keep the input order, because sorted() is stable even with reverse=True.
         return sorted(scored, key=lambda row: row["ce_score"], reverse=True)[:top_k]
 
     async def score(
         self, query: str, hits: Sequence[Hit], *, deadline: Deadline, on_progress: Progress | None = None
     ) -> Scores:
-        """Return one raw logit per hit; None if the deadline came first.
+        """Return one raw logit per hit, or None for hits that were not scored before the deadline.
 
         A lazy reranker raises DeadlineExceeded if the deadline passes while the model is loading.
         """
@@ -140,7 +140,7 @@ class CrossEncoderReranker(FusesThenScores):
             try:
                 await asyncio.wait_for(asyncio.to_thread(self._load), deadline.timeout_s)
             except TimeoutError:
-                # The thread goes on, so that a later call finds the model ready.
+                # The thread keeps running, so that a later call finds the model loaded.
                 raise DeadlineExceeded("the deadline passed while the model was loading") from None
         if self._model is None:
             raise ModelLoadError(self.failure)
@@ -153,13 +153,13 @@ class CrossEncoderReranker(FusesThenScores):
     def _load(self) -> None:
         try:
             with _lock:
-                # A lazy reranker lives for one call: it takes the model that an earlier one loaded.
+                # A lazy reranker exists for one call, so it reuses a model that an earlier one loaded.
                 if not self._lazy or self._key not in _pair_models:
                     _pair_models[self._key] = load_pair_model(self._key)
                 self._model = _pair_models[self._key]
         except ModelNotAllowedError:
             raise
-        # Without a model the pipeline still answers, degraded. `score` raises with the reason.
+        # Without a model, the pipeline still returns a degraded ranking. `score` raises with the reason.
         except Exception as exc:
             self.failure = str(exc)
             log.warning("CrossEncoderReranker failed to load model '%s': %s", self.model_name, exc)
@@ -171,18 +171,18 @@ _pair_models: dict[ModelKey, PairModel] = {}
 
 
 def load_pair_model(key: ModelKey) -> PairModel:
-    """Load a model of that name and folder, to score with these options."""
+    """Load the model of a key and return it with the key's scoring options."""
     model_name, _, folder, options = key
     return PairModel(load(model_name, kind="cross-encoder", folder=folder), options)
 
 
 def collect_scores(call: PairCall, info: ScorerInfo) -> Scores:
-    """Return the scores of a call, degraded if the deadline left some hits unscored."""
+    """Return the scores of a call, marked as degraded if some hits were not scored before the deadline."""
     return scored_in_time(call.result(), info, note=call.note, tokens=call.tokens)
 
 
 def scored_in_time(values: Sequence[float | None], info: ScorerInfo, *, note: str, tokens: int) -> Scores:
-    """Return scores, degraded if the deadline left some hits without one."""
+    """Return `Scores`, marked as degraded if some values are None because of the deadline."""
     missing = sum(value is None for value in values)
     reason = f"deadline: {len(values) - missing} of {len(values)} hits scored" if missing else None
     return Scores(values, info.name, degraded=missing > 0, reason=reason, note=note, tokens=tokens, scorer=info)

@@ -1,4 +1,4 @@
-"""Turn the scores of a scorer into an order with its record, and into probabilities for display."""
+"""Rank hits by a scorer's scores with a stage record, and convert scores to probabilities for display."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ log = logging.getLogger("resift.rerankers")
 
 @dataclass(frozen=True, slots=True)
 class RerankResult:
-    """Hits in the order of the scorer, with its record; `unscored` are the ids without a score."""
+    """Hits ordered by the scorer, with the stage record; `unscored` lists the ids without a score."""
 
     hits: list[Hit]
     record: StageRecord
@@ -69,15 +69,15 @@ async def rescore(
 ) -> Ranking:
     """Order hits by a scorer's scores and keep the best k.
 
-    If the scorer fails, the order and the scores stay, and the ranking is `degraded` with the reason.
-    Unscored hits come last in their old order, without a score; `cut` has the hits after k. `trace` is the
-    trace so far; a ranking has its own. `instruction` reaches scorers that follow one; otherwise
+    If the scorer fails, order and scores are unchanged, and the ranking is `degraded` with the reason. Unscored
+    hits come last in their original order, without a score; `cut` contains the hits after k. `trace` is the
+    trace so far, by default that of `hits`. `instruction` is passed to scorers that follow one; otherwise
     `ranking.warnings` reports that it was not used.
     """
     check_k(k)
     if instruction is not None:
         if not isinstance(instruction, str) or not instruction.strip():
-            raise InputError(f"instruction is {show_value(instruction)}; write what matters in addition to the query.")
+            raise InputError(f"instruction is {show_value(instruction)}; pass a text with ranking criteria.")
         if isinstance(scorer, FollowsInstructions):
             scorer = scorer.with_instruction(instruction)
     result = await rerank_hits(
@@ -104,7 +104,7 @@ async def rescore(
         trace=(get_trace(hits) if trace is None else trace).append(record, *cut_record(record.ids, k)),
         query=query,
         input_ids=tuple([hit.id for hit in hits]),
-        warnings=(f"instruction was not used: {result.provider} follows none",) if ignored else (),
+        warnings=(f"instruction was not used: {result.provider} does not follow instructions",) if ignored else (),
     )
 
 
@@ -121,19 +121,19 @@ async def rerank_hits(
     stage: str = "rerank",
     sink: Sink | None = None,
 ) -> RerankResult:
-    """Order hits by a scorer's scores, with `rest`, which is not scored, after them.
+    """Order hits by a scorer's scores, followed by `rest`, which is not scored.
 
-    `k` is how many hits the caller keeps, for the event.
+    `k` is the number of hits that the caller keeps, for the event.
     """
     started = time.perf_counter()
-    # A hit without text is not scored: a model would score an empty one like any other.
+    # A hit without text is not scored, because a model would score an empty text like any other.
     texts = [_with_text(hit, missing_text, text_keys) for hit in hits]
     scorable = [i for i, hit in enumerate(texts) if hit is not None]
     with nullcontext() if sink is None else ambient_sink(sink):
         scores = await _score(scorer, query, [hit for hit in texts if hit is not None], deadline or Deadline.never())
     values: list[float | None] = [None] * len(hits)
     for i, value in zip(scorable, scores.values, strict=True):
-        # The scorer of another package may return NaN, which has no place in any order.
+        # A third-party scorer may return NaN, which cannot be ordered.
         if value is not None and math.isfinite(number := float(value)):
             values[i] = number
     info = scores.scorer or describe_scorer(scorer)
@@ -171,7 +171,7 @@ async def _score(scorer: Scorer, query: str, hits: list[Hit], deadline: Deadline
         if len(scores.values) != len(hits):
             raise ResiftError(f"{len(scores.values)} scores for {len(hits)} hits")
     except UnsupportedLanguageError as exc:
-        # Not a failure: the model was not trained on this language.
+        # This is not a failure: the model was not trained on this language.
         return Scores([None] * len(hits), display_name(scorer), degraded=True, reason=str(exc))
     except Exception as exc:
         reason = f"{display_name(scorer)} failed: {redact(exc)}"
@@ -190,17 +190,17 @@ def order_by_scores(
     rest: Sequence[Hit] = (),
     stage: str = "rerank",
 ) -> tuple[list[Hit], StageRecord]:
-    """Return hits by their values, then unscored hits, then `rest`, with the record of the stage.
+    """Return hits ordered by value, then unscored hits, then `rest`, and the record of the stage.
 
-    `without_text` are the positions of hits that were not scored because they have no text.
+    `without_text` contains the positions of hits that were not scored because they have no text.
     """
-    # Equal values are ordered by id; the position only separates equal ids.
+    # Equal values are ordered by id; the position only breaks ties between equal ids.
     scored = sorted([(-value, hits[i].id, i) for i, value in enumerate(values) if value is not None])
     unscored = [i for i, value in enumerate(values) if value is None]
     order = [*[i for _, _, i in scored], *unscored]
     ordered_values = (*[values[i] for i in order], *[None] * len(rest))
     ranked = [*[hits[i] for i in order], *rest]
-    # Without any new score, the old scores still belong to the order.
+    # Without any new score, the previous scores still apply to the order.
     if scored:
         ranked = with_scores(ranked, ordered_values, provider=scores.provider)
     reason = scores.reason or "not scored"
@@ -234,7 +234,7 @@ def _with_text(hit: Hit, policy: MissingText, keys: Sequence[str] | None) -> Hit
 
 
 class FusesThenScores:
-    """Base of scorers that can also fuse lists. `fuse_timeout_s` limits the scoring; None means no limit."""
+    """Base class of scorers that can also fuse lists. `fuse_timeout_s` limits the scoring time; None means no limit."""
 
     name: str
     fuse_timeout_s: float | None = None
@@ -244,7 +244,7 @@ class FusesThenScores:
         raise NotImplementedError
 
     async def fuse(self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None) -> list[Hit]:
-        """Fuse the lists by reciprocal rank and return the k with the best scores."""
+        """Fuse the lists by reciprocal rank and return the k hits with the best scores."""
         deadline = Deadline.after(self.fuse_timeout_s)
         return await fuse_then_rescore(self, per_store, k=k, query=query, deadline=deadline)
 
@@ -252,9 +252,9 @@ class FusesThenScores:
 async def fuse_then_rescore(
     scorer: Scorer, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None, deadline: Deadline | None = None
 ) -> FusedHits:
-    """Fuse the lists by reciprocal rank, score every hit of the pool, return the best k.
+    """Fuse the lists by reciprocal rank, score every hit in the pool, and return the best k.
 
-    If the scorer fails, the fused order remains and the record has the reason.
+    If the scorer fails, the fused order is kept, and the record contains the reason.
     """
     name = display_name(scorer)
     if query is None or not check_query(query, allow_empty=True).strip():
@@ -264,44 +264,44 @@ async def fuse_then_rescore(
 
 
 ScoreFormat = Literal["raw", "probability"]
-"""`raw` is the output of the model, such as the logit of a cross-encoder. `probability` is from 0 to 1."""
+"""`raw` is the output of the model, such as a cross-encoder's logit. `probability` is a number from 0 to 1."""
 
 Calibration = Calibrator | str | os.PathLike[str]
-"""A calibrator, or the path of a file that `resift calibrate` wrote."""
+"""A calibrator, or the path of a file written by `resift calibrate`."""
 
 
 def check_scale(scores: str, calibration: Calibration | None) -> bool:
-    """Return whether probabilities are requested; refuse other words, and a calibration for raw scores."""
-    # An array has no truth value, and is meant as scores of the documents.
+    """Return whether probabilities are requested; reject unknown values, and a calibration for raw scores."""
+    # Callers may pass an array of document scores by mistake, and an array has no truth value.
     if not isinstance(scores, str) or scores not in get_args(ScoreFormat):
-        raise InputError(f"scores is {show_value(scores)}; write 'raw' or 'probability'.")
+        raise InputError(f"scores is {show_value(scores)}; pass 'raw' or 'probability'.")
     if calibration is not None and scores != "probability":
-        raise InputError("A calibration was given, but not scores='probability', which uses it.")
+        raise InputError("calibration requires scores='probability'; raw scores are not calibrated.")
     return scores == "probability"
 
 
 def calibrator_for(scorer: Scorer, calibration: Calibration | None) -> Calibrator:
-    """Return the given calibration or the one of the scorer's model; raise InputError without either."""
+    """Return the given calibration, or else that of the scorer's model; raise InputError if there is neither."""
     if isinstance(calibration, (str, os.PathLike)):
         return load_calibrator(os.fspath(calibration))
     calibrator = calibration or shipped_calibrator_for(scorer) or activation_calibrator(scorer)
     if calibrator is None:
         name = scorer.model_name if isinstance(scorer, HasModelName) else display_name(scorer)
         raise InputError(
-            f"No calibration ships for {name!r}. Make one from labeled scores with: "
+            f"No calibration ships for {name!r}. Create one from labeled scores with: "
             "resift calibrate judged.jsonl -o calibration.json; then pass that file as the calibration."
         )
     return calibrator
 
 
 def shipped_calibrator_for(scorer: Scorer | None) -> Calibrator | None:
-    """Return the calibration that ships with the scorer's model, if there is one."""
+    """Return the calibration that ships for the scorer's model, or None."""
     digest = "" if scorer is None else describe_scorer(scorer).model_digest
     return shipped_calibrator(digest) if digest else None
 
 
 def activation_calibrator(scorer: Scorer) -> Calibrator | None:
-    """Return the logistic function for a pinned model that was trained to return its value, else None."""
+    """Return the logistic function if the pinned model was trained with a sigmoid output, or None."""
     from resift.errors import ModelNotAllowedError
     from resift.models.registry import find_spec
 
@@ -315,14 +315,14 @@ def activation_calibrator(scorer: Scorer) -> Calibrator | None:
 
 
 def relevance(ranking: Ranking, calibrator: Calibrator | None = None) -> tuple[float, ...]:
-    """Return a number from 0 to 1 per hit that never rises with the rank: how well it answers the query.
+    """Return the relevance of each hit to the query, from 0 to 1; it never increases with the rank.
 
-    It is the probability by the last reranker and `calibrator`. Without a calibrator, logits go through the
-    logistic function, and probabilities and cosines stay the same. Scores of an unknown scale count as
-    probabilities if all are between 0 and 1, otherwise as logits. If the final order differs from the
-    reranker's, probabilities of neighboring ranks are averaged until they fall (isotonic regression, which
-    keeps their mean). An unscored hit gets the number of the hit above it, as an upper bound. Without any
-    reranker, the number is the share of the query's words in the hit, averaged in the same way.
+    The value is the probability from the last reranker and `calibrator`. Without a calibrator, logits pass
+    through the logistic function, and probabilities and cosines are unchanged. Scores of an unknown scale count
+    as probabilities if all are between 0 and 1, otherwise as logits. If the final order differs from the
+    reranker's, probabilities of adjacent ranks are averaged until they no longer increase (isotonic regression,
+    which preserves their mean). An unscored hit gets the value of the hit above it, as an upper bound. Without
+    any reranker, the value is the share of the query's words in the hit, averaged in the same way.
     """
     raw = [last[1] if last else None for last in evidence(ranking.trace, ranking.ids).last_scores()]
     scores = [score for score in raw if score is not None]
@@ -345,7 +345,7 @@ def relevance(ranking: Ranking, calibrator: Calibrator | None = None) -> tuple[f
 
 
 def never_rising(values: Sequence[float]) -> list[float]:
-    """Return the closest values, by least squares, that never rise (pool adjacent violators)."""
+    """Return the least-squares fit that never increases (pool adjacent violators)."""
     blocks: list[tuple[float, int]] = []  # mean, count
     for value in values:
         block = (value, 1)
@@ -372,10 +372,10 @@ def _word_shares(ranking: Ranking) -> list[float]:
 def as_probabilities(
     ranking: Ranking, calibrator: Calibrator, *, later_scores: Mapping[str, float] | None = None
 ) -> Ranking:
-    """Return the ranking with probabilities as scores, None for unscored hits.
+    """Return the ranking with probabilities as scores, or None for unscored hits.
 
-    If the order differs from the reranker's, probabilities are averaged as in `relevance`. `later_scores` are
-    scores of hits that were scored after the ranking was made.
+    If the order differs from the reranker's, probabilities are averaged as in `relevance`. `later_scores`
+    contains scores of hits that were scored after the ranking was created.
     """
     later = later_scores or {}
     hits = [*ranking.hits, *ranking.cut]
@@ -387,13 +387,13 @@ def as_probabilities(
         *[None if score is None else next(fitted) for score in raw[:kept]],
         *[None if score is None else calibrator.probability(score) for score in raw[kept:]],
     )
-    # A separate record: the reranker's has the raw scores, and both stay readable.
+    # A separate record, so that the raw scores in the reranker's record stay available.
     record = StageRecord(
         kind=StageKind.SHAPE,
         name="probability",
         ids=tuple(ranking.ids),
         scores=values[:kept],
-        notes={id: f"scored for this: {score:.4g}" for id, score in later.items()},
+        notes={id: f"scored afterwards: {score:.4g}" for id, score in later.items()},
     )
     scored = tuple(with_scores(hits, values))
     return replace(ranking, hits=scored[:kept], cut=scored[kept:], trace=ranking.trace.append(record))
@@ -402,9 +402,9 @@ def as_probabilities(
 async def score_and_calibrate(
     ranking: Ranking, scorer: Scorer, calibrator: Calibrator, *, deadline: Deadline
 ) -> Ranking:
-    """Score the unscored hits of a ranking, then return it with probabilities.
+    """Score the unscored hits in a ranking, and return it with probabilities.
 
-    If the scorer fails or times out, these hits have no score, and the ranking is `degraded` with the reason.
+    If the scorer fails or times out, these hits stay unscored, and the ranking is `degraded` with the reason.
     """
     last_scores = evidence(ranking.trace, ranking.ids).last_scores()
     unscored: list[Hit] = [hit for hit, last in zip(ranking.hits, last_scores, strict=True) if last is None]

@@ -1,4 +1,4 @@
-"""The fallback tier: cosine and BM25 blended 70 to 30; BM25 alone if there are no vectors.
+"""Fallback tier: a 70/30 blend of cosine and BM25, or BM25 alone if there are no vectors.
 
 BM25 (Robertson et al., 1994) is computed over the pool of one query, so only the query's words are scored.
 """
@@ -27,22 +27,22 @@ from resift.types import Hit, ScorerInfo, Scores
 from resift.validation import check_arguments, is_finite_number, option
 
 CACHED_TEXTS = 2048
-"""Texts whose word counts or vectors are cached; the oldest are dropped first."""
+"""Maximum number of texts with cached word counts or vectors; the oldest are dropped first."""
 
 INLINE_CHARACTERS = 300_000
-"""A pool with more text than this is scored in a worker thread, so that the event loop stays free."""
+"""A pool with more characters is scored in a worker thread, so that the event loop is not blocked."""
 
 Vector = Sequence[float] | Array
 
 
 @dataclass(frozen=True, kw_only=True)
 class SemanticBM25Options(EmbedderOptions):
-    """Options of this scorer in a pipeline file."""
+    """Options of `semantic-bm25` in a pipeline file."""
 
     semantic_weight: float = option("Weight of the cosine.", default=0.7, min=0)
     bm25_weight: float = option("Weight of BM25.", default=0.3, min=0)
     embedder: str | None = option(
-        "Model for the cosine; without one, BM25 decides alone.",
+        "Embedding model for the cosine; without one, only BM25 is used.",
         default=None,
         choices=embedding_models,
         advice=pin_advice,
@@ -52,9 +52,9 @@ class SemanticBM25Options(EmbedderOptions):
 class SemanticBM25Reranker(FusesThenScores):
     """Scores by `(semantic_weight × max(0, cosine) + bm25_weight × BM25) / total`, from 0 to 1.
 
-    Vectors come from `hit.metadata["vector"]` or the embedder. BM25 is relative to the pool (see `PoolBM25`
-    for its scale). Without vectors, or without time to compute them, BM25 decides alone and the scores
-    report it. A score depends on the pool, so it must not be cached per text.
+    Vectors come from `hit.metadata["vector"]` or the embedder. BM25 is relative to the pool; see `PoolBM25` for
+    its scale. Without vectors, or without time to compute them, only BM25 is used, and the note of the scores
+    reports it. A score depends on the pool, so it must not be cached per text.
     """
 
     Options = SemanticBM25Options
@@ -77,7 +77,7 @@ class SemanticBM25Reranker(FusesThenScores):
     ) -> None:
         for name, weight in (("semantic_weight", semantic_weight), ("bm25_weight", bm25_weight)):
             if not is_finite_number(weight) or weight < 0:
-                raise InputError(f"{name} is {weight}; pass a number ≥ 0.")
+                raise InputError(f"{name} is {weight}; pass a number of 0 or more.")
         total = semantic_weight + bm25_weight
         if total <= 0:
             raise InputError("semantic_weight and bm25_weight are both 0; at least one must be above 0.")
@@ -87,7 +87,7 @@ class SemanticBM25Reranker(FusesThenScores):
         self._bm25 = PoolBM25(k1=k1, b=b, language=language)
         self._vector_key = vector_key
         self._vectors: dict[str, Vector] = {}
-        # Local embedding has no round trip: only the measured time per text counts.
+        # Local embedding has no round trip, so only the measured time per text matters.
         self._budget = Budget(0.0, 0.02, reserve_s=0.01)
 
     def __repr__(self) -> str:
@@ -97,7 +97,7 @@ class SemanticBM25Reranker(FusesThenScores):
     async def score(
         self, query: str, hits: Sequence[Hit], *, deadline: Deadline, query_vector: Vector | None = None
     ) -> Scores:
-        """Return one score per hit. `query_vector` is compared with the vectors in the hits' metadata."""
+        """Return one score per hit; `query_vector` is compared to the vectors in the hits' metadata."""
         texts = [hit.text for hit in hits]
         if sum(map(len, texts)) > INLINE_CHARACTERS:
             lexical = await asyncio.to_thread(self._bm25.scores, query, texts)
@@ -108,7 +108,7 @@ class SemanticBM25Reranker(FusesThenScores):
         try:
             semantic = await self._compute_cosines(query, hits, deadline, query_vector)
         except Exception as exc:
-            # The text of another package's exception may quote a document; its type cannot.
+            # The message of a third-party exception may quote a document, so `redact` shows only its type.
             reason = f"BM25 alone: {redact(exc)}"
             return Scores(lexical, self.name, scorer=self.info, degraded=True, reason=reason, note=reason)
         if semantic is None:
@@ -123,7 +123,7 @@ class SemanticBM25Reranker(FusesThenScores):
     async def _compute_cosines(
         self, query: str, hits: Sequence[Hit], deadline: Deadline, query_vector: Vector | None
     ) -> list[float] | None:
-        """Return one cosine per hit; None if vectors are missing and there is no embedder."""
+        """Return one cosine per hit, or None if vectors are missing and there is no embedder."""
         stored = [hit.metadata.get(self._vector_key) for hit in hits]
         missing = [hit.text for hit, vector in zip(hits, stored, strict=True) if vector is None]
         if self._embedder is not None:
@@ -145,7 +145,7 @@ class SemanticBM25Reranker(FusesThenScores):
     async def _embed(
         self, embedder: Embedder, query: str, texts: list[str], deadline: Deadline, query_vector: Vector | None
     ) -> Vector:
-        """Add the texts' vectors to the cache and return the query's vector."""
+        """Add the vectors of the texts to the cache, and return the query's vector."""
         if not self._budget.allows(len(texts) + 1, deadline):
             raise ResiftError(f"no time to embed {len(texts) + 1} texts")
         started_s = deadline.clock()
@@ -166,16 +166,16 @@ class _TermCounts(NamedTuple):
 
 
 class PoolBM25:
-    """Scores texts by the share of the query's information that they cover, from 0 to 1.
+    """Scores texts from 0 to 1 by how much of the query's information they cover.
 
     The score is BM25 divided by the maximum that any text could reach for this query. It is 0 if no word
-    matches, and about 0.4 if each word of the query occurs once in a text of average length. It does not
-    become 1 just because the rest of the pool is worse.
+    matches, and about 0.4 if each query word occurs once in a text of average length. It does not reach 1
+    just because the rest of the pool is worse.
     """
 
     def __init__(self, *, k1: float = POOL.k1, b: float = POOL.b, language: str = "auto") -> None:
         if not (math.isfinite(k1) and k1 >= 0):
-            raise InputError(f"k1 is {k1}; pass a number ≥ 0, such as 1.5.")
+            raise InputError(f"k1 is {k1}; pass a number of 0 or more, such as 1.5.")
         if not 0 <= b <= 1:
             raise InputError(f"b is {b}; pass a number from 0 to 1, such as 0.75.")
         self.k1 = k1
@@ -185,14 +185,14 @@ class PoolBM25:
         self._cache: dict[str, _TermCounts] = {}
 
     def scores(self, query: str, texts: Sequence[str]) -> list[float]:
-        """Return one score per text; idf and average length come from the texts themselves."""
+        """Return one score per text; idf and average length are computed from the texts."""
         documents = [self._count_terms(text) for text in texts]
         languages = frozenset[str]().union(*(document.languages for document in documents))
-        # "cell" and "cells" in one query are one word.
+        # "cell" and "cells" in the same query count as one word.
         words = list(dict.fromkeys(self._analyzer.query_words(query, languages=languages)))
         if not words or not texts:
             return [0.0] * len(texts)
-        # The average is 0 if no text has any word.
+        # The average is 0 if none of the texts contains a word.
         average = sum(document.length for document in documents) / len(texts) or 1.0
         norms = [self.k1 * (1 - self.b + self.b * document.length / average) for document in documents]
         parts: list[list[float]] = [[] for _ in documents]
@@ -200,7 +200,7 @@ class PoolBM25:
         for spellings in words:
             rows = [[document.terms.get(term, 0) for document in documents] for term in spellings]
             counts = rows[0] if len(rows) == 1 else [sum(column) for column in zip(*rows, strict=True)]
-            # A word that no text contains counts like one in a single text: its absence lowers all scores.
+            # A word that no text contains counts as if one text contained it, so its absence lowers all scores.
             containing = max(sum(map(bool, counts)), 1)
             weight = math.log(1 + (len(texts) - containing + 0.5) / (containing + 0.5))
             weights.append(weight)
@@ -223,10 +223,10 @@ class PoolBM25:
 
 
 def cosines(query: Vector, vectors: Sequence[Vector | None]) -> list[float]:
-    """Return the cosine of the query's vector with each vector; 0 if one of the two has length 0.
+    """Return the cosine of the query's vector with each vector, or 0 if one of the two has length 0.
 
-    Uses numpy if the query's vector is an array, otherwise plain Python. Raises InputError for vectors of
-    another dimension or with values that are not finite.
+    Uses numpy if the query's vector is an array, otherwise plain Python. Raises InputError for vectors with a
+    different dimension or with values that are not finite.
     """
     matching = [vector for vector in vectors if vector is not None and len(vector) == len(query)]
     if len(matching) < len(vectors):
@@ -234,7 +234,7 @@ def cosines(query: Vector, vectors: Sequence[Vector | None]) -> list[float]:
     if hasattr(query, "dtype"):
         matrix = np.asarray([np.asarray(vector, dtype=np.float64) for vector in matching])
         row = np.asarray(query, dtype=np.float64)
-        # One sum per row: a matrix product may round differently for another number of rows.
+        # Rows are summed separately, because a matrix product may round differently for another number of rows.
         dots = (matrix * row).sum(axis=1) if matching else np.zeros(0)
         norms = np.sqrt((matrix * matrix).sum(axis=1)) * math.sqrt(float((row * row).sum()))
         values: list[float] = np.divide(dots, norms, out=np.zeros_like(dots), where=norms != 0).tolist()
@@ -246,6 +246,6 @@ def cosines(query: Vector, vectors: Sequence[Vector | None]) -> list[float]:
             for vector, length in zip(matching, lengths, strict=True)
         ]
     if not all(map(math.isfinite, values)):
-        raise InputError("a vector has a value that is not a finite number.")
-    # Rounding can leave the range by a hair.
+        raise InputError("a vector contains a value that is not a finite number.")
+    # Rounding errors can exceed the range slightly.
     return [max(-1.0, min(1.0, value)) for value in values]

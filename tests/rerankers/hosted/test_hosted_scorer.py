@@ -71,7 +71,7 @@ def test_hits_of_a_failed_batch_come_last_in_their_old_order(server, reranker, p
     ranking = asyncio.run(rescore(reranker(), QUERY, hits, k=200))
     assert ranking.partial
     assert ranking.degraded
-    assert ranking.reason == "1 of 4 batches failed: voyage answered 500: it failed internally. Try again later."
+    assert ranking.reason == "1 of 4 batches failed: voyage returned 500: it failed internally. Try again later."
     assert ranking.ids[140:] == [hit.id for hit in hits[60:120]] == list(ranking.unscored)
     assert sorted(ranking.ids) == [hit.id for hit in hits]
     scored = [(-hit.score, hit.id) for hit in ranking[:140]]

@@ -1,4 +1,4 @@
-"""Rerankers behind an HTTP API: one client, providers as data. Needs the extra `hosted` at run time."""
+"""Rerankers behind an HTTP API: one client, with providers as data. Requires the extra `hosted` at run time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients of providers and of chat endpoints; the only place that sends HTTP requests to them."""
+"""Clients for rerank providers and chat endpoints; all HTTP requests to them are sent here."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ from resift.validation import check_arguments, is_finite_number
 if TYPE_CHECKING:
     import httpx
 
-# Enough for any message. An error page may have any size, and nobody waits for it.
+# Enough for any error message. An error page may be huge, and callers must not wait for it.
 _ERROR_BODY_BYTES = 64 * 1024
 _ERROR_BODY_S = 0.1
-# A pool may have several connections that one restart of the server closed.
+# A restart of the server may have closed several connections in the pool.
 _STALE_RETRIES = 3
 
 
 class MissingKeyError(ConfigError):
-    """The key that a provider needs, or that the options name, is not set."""
+    """A key that the provider requires or the options name is not set."""
 
 
 class ConnectionOptions(TypedDict, total=False):
-    """Options of every reranker and chat model behind an address.
+    """Options common to all hosted rerankers and chat models.
 
-    api_key           the key; otherwise the content of `api_key_file`; otherwise the value of the variable
-                      that `api_key_env` names
+    api_key           the key; default: the content of `api_key_file`, or else the environment variable
+                      named by `api_key_env`
     allow_loopback    allow plain http to this machine
     allow_private     allow an address in a private network
     timeout_s         maximum time for one request
@@ -70,14 +70,14 @@ class ConnectionOptions(TypedDict, total=False):
 
 
 class _StaleConnection(Exception):
-    """The server closed a warm connection just as we used it; the request was not processed."""
+    """The server closed a warm connection as a request was sent; the request was not processed."""
 
 
 class ProviderClient:
     """Posts JSON to one provider and returns JSON, or raises a ProviderError with the reason.
 
-    Connections stay warm per event loop, and all clients of one provider share a concurrency limit. `key_env` are
-    the provider's own variables. Raises ConfigError for an unsafe address, and if a key is needed or named but
+    Connections stay warm per event loop, and all clients of a provider share a concurrency limit. `key_env` lists
+    the provider's default variables. Raises ConfigError for an unsafe address, and if a required or named key is
     missing.
     """
 
@@ -91,11 +91,11 @@ class ProviderClient:
         key_env: Sequence[str] = (),
         needs_key: bool = False,
     ) -> None:
-        named = options.get("api_key_env")
-        variables = (named,) if named else key_env
+        key_variable = options.get("api_key_env")
+        variables = (key_variable,) if key_variable else key_env
         self.key = find_key(provider, options.get("api_key"), options.get("api_key_file"), env=variables)
-        # A variable that is named but empty is a mistake, even if no key is needed.
-        if self.key is None and (needs_key or named):
+        # An empty variable that the options name is a mistake, even if no key is needed.
+        if self.key is None and (needs_key or key_variable):
             names = " or ".join(variables)
             raise MissingKeyError(f"{provider}: no key. Set {names}, or pass api_key= or api_key_file=.")
         loopback, private = options.get("allow_loopback", False), options.get("allow_private", False)
@@ -113,21 +113,21 @@ class ProviderClient:
         return f"ProviderClient({self.endpoint.provider!r}, {self.endpoint.base_url!r})"
 
     def breaker_key(self, model: str | None) -> tuple[str, str, str, str]:
-        """Return provider, base URL, model and an identifier of the key: calls with these fail together."""
+        """Return provider, base URL, model and an identifier of the key; calls with the same key fail together."""
         return (self.endpoint.provider, self.endpoint.base_url, model or "", self.key.id if self.key else "")
 
     async def post(self, path: str, payload: object, *, deadline: Deadline) -> JsonValue:
-        """Return the parsed answer of a 200, within the deadline and the client's own timeout.
+        """Return the parsed body of a 200 response, within the deadline and the client's timeout.
 
-        Raises DeadlineExceeded if time ran out before the request was sent, ProviderTimeout after.
+        Raises DeadlineExceeded if time ran out before the request was sent, and ProviderTimeout if it ran out later.
         """
         provider = self.endpoint.provider
         content = dump_body(payload)
         until = deadline.sooner(self.timeout_s)
         if until.expired:
-            raise DeadlineExceeded(f"No time left to ask {provider}.")
+            raise DeadlineExceeded(f"No time left to call {provider}.")
         model = payload.get("model") if isinstance(payload, Mapping) else None
-        # The breaker must not count a wait for our own limit against the provider.
+        # A wait for our own concurrency limit must not count as a failure of the provider.
         sent = False
         try:
             async with asyncio.timeout(until.timeout_s), self._limit.permit():
@@ -142,7 +142,7 @@ class ProviderClient:
                 f"{provider} did not return a complete response in time.", provider=provider
             ) from None
         try:
-            # Answers grow with the request: one row per document, and some repeat the documents.
+            # Responses grow with the request: one row per document, and some repeat the documents.
             return parse_body(body, max_values=20_000 + 16 * count_values(content))
         except UnusableBody as exc:
             raise self._bad_answer(exc) from None
@@ -176,11 +176,11 @@ class ProviderClient:
                 return body
         except UnusableBody as exc:
             raise self._bad_answer(exc) from None
-        # Not chained: a transport error contains the request, and with it the key and the texts.
+        # Not chained, because a transport error contains the request with the key and the texts.
         except (httpx.TransportError, httpx.StreamError) as exc:
             if answered and isinstance(exc, httpx.RemoteProtocolError):
-                raise self._bad_answer(UnusableBody("it broke off before its end")) from None
-            # Neither a new connection nor an answer: a warm connection was dead, nothing was processed.
+                raise self._bad_answer(UnusableBody("it is incomplete")) from None
+            # No new connection and no response: the warm connection was dead, and nothing was processed.
             if not (answered or connected or stale_is_failure):
                 raise _StaleConnection from None
             raise self._unreachable(exc) from None
@@ -189,7 +189,7 @@ class ProviderClient:
         headers = {
             "Content-Type": "application/json",
             "Accept": "application/json",
-            "Accept-Encoding": "gzip",  # the only encoding that `read_body` can bound
+            "Accept-Encoding": "gzip",  # the only encoding whose decoded size `read_body` can limit
             "User-Agent": "resift",
         }
         if self.key is not None:
@@ -198,15 +198,15 @@ class ProviderClient:
 
     async def _status_error(self, response: httpx.Response, model: str | None) -> ProviderError:
         message = ""
-        # A 5xx says nothing about the request, and its body may be anything.
+        # A 5xx carries no information about the request, and its body may be anything.
         if 400 <= response.status_code < 500:
             encoding = response.headers.get("content-encoding", "")
             # A slow or broken error body counts as no message.
             try:
                 async with asyncio.timeout(_ERROR_BODY_S):
                     body = await read_body(response.aiter_raw(), encoding, limit=_ERROR_BODY_BYTES)
-                answer = value_at(parse_body(body), self._message_at)
-                message = answer if isinstance(answer, str) else ""
+                value = value_at(parse_body(body), self._message_at)
+                message = value if isinstance(value, str) else ""
             except (UnusableBody, TimeoutError, self._httpx.HTTPError):
                 message = ""
         return status_error(
@@ -215,12 +215,12 @@ class ProviderClient:
 
     def _bad_answer(self, reason: UnusableBody) -> ProviderBadAnswer:
         provider = self.endpoint.provider
-        return ProviderBadAnswer(f"{provider} answered 200, but {reason}.", provider=provider, status=200)
+        return ProviderBadAnswer(f"{provider} returned an unusable body: {reason}.", provider=provider, status=200)
 
     def _unreachable(self, exc: Exception) -> ProviderUnreachable:
         provider = self.endpoint.provider
         error = type(exc).__name__
-        problem = "No connection to" if "Connect" in error else "The connection broke to"
+        problem = "No connection to" if "Connect" in error else "Lost the connection to"
         advice = "Check the network and base_url."
         if "SSL" in str(exc):
             advice = "TLS failed: check that base_url is https and that this machine trusts its certificate."
@@ -228,13 +228,13 @@ class ProviderClient:
 
 
 def check_at_least(provider: str, minimum: float, **options: float) -> None:
-    """Raise ConfigError unless all options are numbers of at least `minimum`."""
+    """Raise ConfigError unless all options are finite numbers of at least `minimum`."""
     for name, value in options.items():
         if not is_finite_number(value) or value < minimum:
             raise ConfigError(f"{provider}: {name} is {value!r}; it must be at least {minimum:g}.")
 
 
-# --- Chat: any OpenAI-compatible endpoint, for the LLM reranker and answer writers --------------------------
+# --- Chat: any OpenAI-compatible endpoint, used by the LLM reranker and answer writers ----------------------
 
 
 class Message(TypedDict):
@@ -246,7 +246,7 @@ class Message(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A model's answer; `finished` is False if the length limit cut it off."""
+    """A model's reply; `finished` is False if it was truncated by the length limit."""
 
     text: str
     finished: bool = True
@@ -258,8 +258,8 @@ class Completion:
 class ChatClient:
     """Sends conversations to one model at one OpenAI-compatible endpoint.
 
-    No key is sent unless one is passed or `api_key_env` names it: one vendor's key must not travel to another
-    vendor's address. `body` adds fields to each request; a value of None drops one.
+    A key is sent only if it is passed or named by `api_key_env`, so that one vendor's key never reaches another
+    vendor's address. `body` adds fields to each request; a value of None removes a field.
     """
 
     @check_arguments
@@ -275,7 +275,7 @@ class ChatClient:
         **connection: Unpack[ConnectionOptions],
     ) -> None:
         if not isinstance(model, str) or not model:
-            raise ConfigError(f"{name}: model is {model!r}; name the model that the endpoint serves.")
+            raise ConfigError(f"{name}: model is {model!r}; pass the name of a model that the endpoint serves.")
         check_at_least(name, 1, max_tokens=max_tokens)
         check_at_least(name, 0, temperature=temperature)
         options: ConnectionOptions = {"timeout_s": 30.0, "max_concurrency": 4, **connection}
@@ -289,7 +289,7 @@ class ChatClient:
 
     @property
     def timeout_s(self) -> float:
-        """Maximum time for one request, whatever the deadline."""
+        """Maximum time for one request, regardless of the deadline."""
         return self._client.timeout_s
 
     @property
@@ -300,7 +300,7 @@ class ChatClient:
     async def complete(
         self, messages: Sequence[Message], *, deadline: Deadline, max_tokens: int | None = None
     ) -> Completion:
-        """Return the model's answer within the deadline; raises a ProviderError otherwise."""
+        """Return the model's reply within the deadline, or raise a ProviderError."""
         fields = {**self._body, **({"max_tokens": max_tokens} if max_tokens else {})}
         payload = {
             "model": self.model,
@@ -308,14 +308,12 @@ class ChatClient:
             "stream": False,
             **{key: value for key, value in fields.items() if value is not None},
         }
-        answer = await self._client.post("/v1/chat/completions", payload, deadline=deadline)
+        response = await self._client.post("/v1/chat/completions", payload, deadline=deadline)
         try:
-            choice = answer["choices"][0]
+            choice = response["choices"][0]
             text = choice["message"]["content"]
         except (TypeError, KeyError, IndexError):
             text = None
         if not isinstance(text, str) or not text.strip():
-            raise ProviderBadAnswer(
-                f"{self.name} answered 200, but there is no text in it.", provider=self.name, status=200
-            )
+            raise ProviderBadAnswer(f"{self.name} returned no text.", provider=self.name, status=200)
         return Completion(text, finished=choice.get("finish_reason") != "length")

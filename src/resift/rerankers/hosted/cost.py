@@ -1,7 +1,7 @@
-"""The cost of hosted reranking: usage in responses, a price table, and limits per call, minute and day.
+"""Cost of hosted reranking: usage in responses, a price table, and limits per call, minute and day.
 
-`prices.json` has the prices with their date and source. An option of the reranker overrides them. Limits are
-counted per provider, address and key within one process.
+`prices.json` lists the prices with their date and source. Options of the reranker override them. Limits apply
+per provider, address and key within one process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from resift.types import JsonMapping
 from resift.validation import is_finite_number
 
 SEARCH_DOCUMENTS = 100
-"""Documents of one search unit."""
+"""Documents per search unit."""
 
 MINUTE_S, DAY_S = 60.0, 86_400.0
 _BUCKETS = 60
@@ -29,9 +29,9 @@ _BYTES_PER_TOKEN = 4
 
 
 class ProviderBilled(Event, name="provider_billed"):
-    """A provider scored documents; `cost_usd` has a value only if the price is known.
+    """A provider scored documents; `cost_usd` is None if the price is unknown.
 
-    `estimated` means that the answer had no usage, so that tokens or search units were estimated.
+    `estimated` means that the response reported no usage, so tokens or search units were estimated.
     """
 
     provider: str
@@ -54,7 +54,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """The price of a model in US dollars; `checked` is False if no page of the provider confirmed it."""
+    """Price of a model in US dollars; `checked` is False if it was not confirmed on the provider's website."""
 
     per_million_tokens: float | None = None
     per_thousand_searches: float | None = None
@@ -86,7 +86,7 @@ def find_price(
     per_million_tokens: float | None = None,
     per_thousand_searches: float | None = None,
 ) -> Price | None:
-    """Return the price of a model: the one given, else that of the table, else None."""
+    """Return the given price of a model, or else the price in the table, or else None."""
     if per_million_tokens is not None or per_thousand_searches is not None:
         return Price(per_million_tokens, per_thousand_searches)
     for row in price_table()["prices"]:
@@ -96,14 +96,14 @@ def find_price(
 
 
 def estimate_usage(query: str, texts: Sequence[str]) -> Usage:
-    """Return the usage of a request before it is sent: a token per four bytes, the query once per text."""
+    """Estimate the usage of a request: one token per four bytes, with the query counted once per text."""
     size = sum(len(text.encode("utf-8", "replace")) for text in texts)
     size += len(texts) * len(query.encode("utf-8", "replace"))
     return Usage(-(-size // _BYTES_PER_TOKEN), -(-len(texts) // SEARCH_DOCUMENTS), estimated=True)
 
 
 def read_usage(answer: object, expected: Usage) -> Usage:
-    """Return the usage that an answer reports, or the expected one."""
+    """Return the usage reported in a response, or the expected usage if it reports none."""
     values = (value_at(answer, ("usage", "total_tokens")), value_at(answer, ("meta", "billed_units", "search_units")))
     tokens, units = (math.ceil(v) if is_finite_number(v) and 0 <= v < 1e12 else None for v in values)
     return expected if tokens is None and units is None else Usage(tokens or 0, units or 0)
@@ -111,7 +111,7 @@ def read_usage(answer: object, expected: Usage) -> Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostLimits:
-    """The largest cost in US dollars of one call, of any minute and of any 24 hours; None is no limit."""
+    """Maximum cost in US dollars per call, per minute and per 24 hours; None means no limit."""
 
     call: float | None = None
     minute: float | None = None
@@ -122,7 +122,7 @@ class CostLimits:
 
 
 class _Window:
-    """The cost of the last `length_s` seconds, in 60 parts; a part counts until all of it is older."""
+    """Cost of the last `length_s` seconds, in 60 buckets; a bucket counts until all of it has expired."""
 
     def __init__(self, length_s: float) -> None:
         self._part_s = length_s / _BUCKETS
@@ -139,19 +139,19 @@ class _Window:
 
 
 class Spending:
-    """What one account has spent in this process. Safe to use from several threads."""
+    """Spending of one account in this process. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = ForkSafeLock()
         self._minute, self._day = _Window(MINUTE_S), _Window(DAY_S)
 
     def reserve(self, provider: str, usd: float, limits: CostLimits, now_s: float) -> None:
-        """Count the expected cost of a call, or raise CostLimitExceeded if it exceeds a limit."""
+        """Add the expected cost of a call, or raise CostLimitExceeded if it would exceed a limit."""
         with self._lock:
             spent = (0.0, self._minute.total(now_s), self._day.total(now_s))
             names = ("call", "minute", "day")
             for name, limit, before in zip(names, (limits.call, limits.minute, limits.day), spent, strict=True):
-                # A billionth of tolerance: these are sums of floats.
+                # Sums of floats need a small tolerance.
                 if limit is not None and before + usd > limit + 1e-9:
                     already = f" on top of ${before:.6f}" if before else ""
                     raise CostLimitExceeded(
@@ -160,7 +160,7 @@ class Spending:
             self._add(now_s, usd)
 
     def correct(self, usd: float, now_s: float) -> None:
-        """Add the difference between the actual and the expected cost; it may be negative."""
+        """Add the difference between the actual and the expected cost, which may be negative."""
         with self._lock:
             self._add(now_s, usd)
 
@@ -174,6 +174,6 @@ _accounts_lock = ForkSafeLock()
 
 
 def account_spending(account: tuple[str, ...]) -> Spending:
-    """Return the spending of an account, the same object for every reranker that uses it."""
+    """Return the spending of an account; all rerankers of the account share the object."""
     with _accounts_lock:
         return _accounts.setdefault(account, Spending())

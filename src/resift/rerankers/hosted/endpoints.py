@@ -1,4 +1,4 @@
-"""Where requests may go and with which key: base URLs, address checks, and keys that are never printed."""
+"""Base URLs, checks of network addresses, and API keys that are never printed."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _VERSIONS = ("/v1", "/v2")
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A checked base URL of one provider."""
+    """A validated base URL of a provider."""
 
     provider: str
     base_url: str
     loopback: bool
 
     def url(self, path: str) -> str:
-        """Return the address of a path; a version in both parts is written once."""
+        """Return the URL for a path; a version such as /v1 in both parts is included once."""
         for version in _VERSIONS:
             if self.base_url.endswith(version) and path.startswith(f"{version}/"):
                 return self.base_url + path.removeprefix(version)
@@ -34,7 +34,7 @@ class Endpoint:
 
     @property
     def origin(self) -> str:
-        """Scheme, host and port, which share connections and a concurrency limit."""
+        """Scheme, host and port; requests to one origin share connections and a concurrency limit."""
         parts = urlsplit(self.base_url)
         return f"{parts.scheme}://{parts.netloc}"
 
@@ -42,9 +42,9 @@ class Endpoint:
 def check_endpoint(
     provider: str, base_url: str, *, allow_loopback: bool = False, allow_private: bool = False
 ) -> Endpoint:
-    """Return the endpoint, or raise ConfigError with the rule that the base URL breaks.
+    """Return the endpoint, or raise ConfigError with the rule that the base URL violates.
 
-    Plain http is allowed to this machine only; this machine and private networks only on request.
+    Plain http is allowed only to this machine. Loopback and private addresses require their option.
     """
     parts = _split_url(provider, base_url)
     reach = network_scope(parts.hostname or "")
@@ -74,16 +74,16 @@ def _split_url(provider: str, base_url: str) -> SplitResult:
     form = "Write it as https://host[:port][/path]."
     try:
         parts = urlsplit(str(base_url or ""))
-        _ = parts.port  # parsed, and refused, on access
+        _ = parts.port  # parsed on access; raises ValueError if invalid
     except ValueError:
         raise ConfigError(f"{provider}: base_url is not a URL. {form}") from None
     if "@" in parts.netloc:
-        # Not quoted: the part before the @ is a credential.
-        raise ConfigError(f"{provider}: base_url has a user name or password. Pass the key as api_key instead.")
+        # The URL is not quoted, because the part before the @ is a credential.
+        raise ConfigError(f"{provider}: base_url contains a user name or password. Pass the key as api_key instead.")
     if parts.scheme not in ("http", "https") or not parts.hostname:
         problem = "is not https://host[:port][/path]"
     elif not all("!" <= char <= "~" for char in base_url) or "\\" in base_url:
-        problem = "has characters that do not belong in a URL"
+        problem = "contains characters that are not allowed in a URL"
     elif parts.query or parts.fragment or "?" in base_url or "#" in base_url:
         problem = "has a query or a fragment"
     if problem:
@@ -91,20 +91,20 @@ def _split_url(provider: str, base_url: str) -> SplitResult:
     return parts
 
 
-# --- What a host reaches, by its spelling alone: no name is looked up ---------------------------------------
+# --- Network scope of a host, from its spelling alone, without a DNS lookup ---------------------------------
 
 Reach = Literal["public", "loopback", "private", "link-local"]
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-# Names under which clouds serve the credentials of the requesting machine.
+# Host names of cloud metadata services, which serve the credentials of the requesting machine.
 _METADATA_NAMES = frozenset(
     {"metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal"}
 )
-# Outside 169.254.0.0/16: Amazon over IPv6, Oracle, Alibaba and Azure.
+# Metadata addresses outside 169.254.0.0/16: Amazon over IPv6, Oracle, Alibaba and Azure.
 _METADATA_ADDRESSES = frozenset(
     map(ipaddress.ip_address, ("fd00:ec2::254", "192.0.0.192", "100.100.100.200", "168.63.129.16"))
 )
-# Names of this machine in the hosts files of Debian and Red Hat.
+# Loopback names in the hosts files of Debian and Red Hat.
 _LOOPBACK_NAMES = frozenset({"localhost", "ip6-localhost", "ip6-loopback", "localhost4", "localhost6"})
 _LOOPBACK_SUFFIXES = (".localhost", ".localdomain", ".localdomain4", ".localdomain6")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
@@ -112,10 +112,10 @@ _TRANSLATED = ipaddress.IPv6Network("::ffff:0:0:0/96")
 
 
 def network_scope(host: str) -> Reach:
-    """Return which network a host is in, as far as its spelling tells; other names count as public.
+    """Return the network scope of a host, based on its spelling alone; unknown names count as public.
 
     Every spelling of an address that a resolver accepts is recognized: 127.1, 2130706433, 0x7f.1,
-    [::ffff:127.0.0.1], localhost with a final dot.
+    [::ffff:127.0.0.1], localhost with a trailing dot.
     """
     name = host.rstrip(".").lower()
     if name in _LOOPBACK_NAMES or name.endswith(_LOOPBACK_SUFFIXES):
@@ -134,7 +134,7 @@ def network_scope(host: str) -> Reach:
 
 
 def is_public_name(host: str) -> bool:
-    """Return whether a host may be anybody's: an address or a name with a dot outside this network."""
+    """Whether a host may belong to a third party: an address, or a name with a dot, outside this network."""
     return network_scope(host) in ("public", "link-local") and ("." in host.rstrip(".") or ":" in host)
 
 
@@ -143,13 +143,13 @@ def _parse_address(name: str) -> IPAddress | None:
         address: IPAddress = ipaddress.ip_address(name.partition("%")[0])
     except ValueError:
         try:
-            # Old spellings: 127.1, octal, hexadecimal, a single number. This only parses.
+            # Old spellings: 127.1, octal, hexadecimal, a single number. inet_aton parses them without a lookup.
             address = ipaddress.IPv4Address(socket.inet_aton(name))
         except (OSError, UnicodeError):
             return None
     if isinstance(address, ipaddress.IPv4Address):
         return address
-    # The IPv4 address that an IPv6 one stands for.
+    # The IPv4 address embedded in an IPv6 address.
     inner = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
     if inner is None and (
         address in _NAT64 or address in _TRANSLATED or (int(address) >> 32 == 0 and int(address) > 1)
@@ -164,7 +164,7 @@ _MAX_KEY_CHARS = 8192
 
 
 class Secret:
-    """A key that is shown by `reveal` only."""
+    """An API key whose value only `reveal` returns."""
 
     __slots__ = ("_value",)
 
@@ -177,7 +177,7 @@ class Secret:
 
     @property
     def id(self) -> str:
-        """A short identifier for breakers and reports that does not reveal the key."""
+        """Short identifier for breakers and reports; it does not reveal the key."""
         return key_id(self._value)
 
     def __repr__(self) -> str:
@@ -186,7 +186,7 @@ class Secret:
     __str__ = __repr__
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("A key is not pickled. Create the reranker in the process that needs it.")
+        raise TypeError("API keys cannot be pickled. Create the reranker in the process that needs it.")
 
 
 def find_key(
@@ -196,7 +196,7 @@ def find_key(
     *,
     env: Sequence[str] = (),
 ) -> Secret | None:
-    """Return the key, otherwise the file's, otherwise that of the first set variable, otherwise None.
+    """Return the given key, or else the key in the file, or else in the first variable that is set, or else None.
 
     Raises ConfigError for an unusable key or file; the message never quotes the key.
     """
@@ -208,7 +208,7 @@ def find_key(
                 content = file.read(_MAX_KEY_CHARS + 1)
         except (OSError, UnicodeDecodeError) as exc:
             cause = exc.strerror if isinstance(exc, OSError) else "it is not UTF-8 text"
-            # Not chained: the exception may quote the file's bytes.
+            # Not chained, because the exception may quote the file's bytes.
             raise ConfigError(
                 f"{provider}: api_key_file {str(api_key_file)!r} cannot be read: {cause}. "
                 "Pass the path of a readable file that contains only the key."
@@ -224,8 +224,8 @@ def find_key(
 def _check_key(value: str, provider: str, origin: str) -> Secret:
     value = value.strip() if isinstance(value, str) else ""
     if not value:
-        raise ConfigError(f"{provider}: {origin} is empty. Put the key there, or leave it out.")
-    # A key goes into a header, and HTTP libraries quote bad header values in their errors.
+        raise ConfigError(f"{provider}: {origin} is empty. Put the key there, or omit it.")
+    # The key is sent in a header, and HTTP libraries quote bad header values in their errors.
     if len(value) > _MAX_KEY_CHARS or not all("!" <= char <= "~" for char in value):
         raise ConfigError(
             f"{provider}: {origin} is not a key: only printable ASCII without spaces, "

@@ -1,4 +1,4 @@
-"""The rerank APIs as data, and how their answers are read. The code has no branch per vendor.
+"""Rerank APIs described as data, and the parsing of their responses. The code has no vendor-specific branches.
 
 To update a default model or add a provider, edit `providers.json`.
 """
@@ -31,12 +31,12 @@ from resift.validation import is_finite_number
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
-    """A provider's names for the parts of a rerank request and its answer.
+    """Field names and limits of a provider's rerank API.
 
-    An answer that is a bare array has no `rows_at`. `listwise_models` score a document relative to the other
-    documents of the request, so their scores from two requests cannot be compared. `instruction_models` follow
-    an instruction that precedes the query. `max_bytes` allows two bytes per token of the provider's limit, which
-    is safe for every script.
+    `rows_at` is None if the response is a bare array. `listwise_models` score a document relative to the other
+    documents in the request, so scores from two requests are not comparable. `instruction_models` follow an
+    instruction placed before the query. `max_bytes` allows two bytes per token of the provider's limit, which is
+    safe for every script.
     """
 
     name: str
@@ -59,12 +59,12 @@ class Provider:
     score_scale: ScoreScale = "probability"
 
     def request(self, query: str, documents: list[str], *, model: str | None) -> JsonObject:
-        """Return the request body that asks for a score of every document."""
+        """Return the body of a request that scores every document."""
         body: JsonObject = {"query": query, self.documents_field: documents, **self.fixed}
         if self.model_field and model:
             body[self.model_field] = model
         if self.cutoff_field:
-            # Some APIs omit rows by default, and a missing row looks like a failure.
+            # Some APIs omit rows by default, and a missing row would count as a failure.
             body[self.cutoff_field] = len(documents)
         return body
 
@@ -73,18 +73,18 @@ PROVIDERS: Mapping[str, Provider] = {
     provider.name: provider
     for provider in msgspec.json.decode(Path(__file__).with_name("providers.json").read_bytes(), type=list[Provider])
 }
-"""The providers by name."""
+"""All providers by name."""
 
 
 def find_provider(name: str) -> Provider:
-    """Return the provider of that name, or raise ConfigError with the known ones."""
+    """Return the provider with this name; raise ConfigError with suggestions if it is unknown."""
     if name not in PROVIDERS:
         raise ConfigError(f"Unknown provider {name!r}. {did_you_mean(name, PROVIDERS)}")
     return PROVIDERS[name]
 
 
 def read_scores(answer: object, provider: Provider, *, count: int) -> list[float]:
-    """Return one score per document; raises ProviderBadAnswer unless each has exactly one."""
+    """Return one score per document; raise ProviderBadAnswer unless each document has exactly one."""
     rows = answer
     if provider.rows_at is not None:
         rows = answer.get(provider.rows_at) if isinstance(answer, Mapping) else None
@@ -102,7 +102,7 @@ def read_scores(answer: object, provider: Provider, *, count: int) -> list[float
         if not 0 <= index < count:
             raise _bad_answer(provider, f"a row's index is not in 0…{count - 1}")
         if index in scores:
-            raise _bad_answer(provider, f"it has document {index} twice")
+            raise _bad_answer(provider, f"it contains document {index} twice")
         score = row.get(provider.score_field)
         if not is_finite_number(score):
             raise _bad_answer(provider, f"document {index} has a score that is not a finite number")
@@ -111,10 +111,12 @@ def read_scores(answer: object, provider: Provider, *, count: int) -> list[float
 
 
 def _bad_answer(provider: Provider, problem: str) -> ProviderBadAnswer:
-    return ProviderBadAnswer(f"{provider.name} answered 200, but {problem}.", provider=provider.name, status=200)
+    return ProviderBadAnswer(
+        f"{provider.name} returned an unusable response: {problem}.", provider=provider.name, status=200
+    )
 
 
-# --- HTTP statuses as typed errors: breakers and tiers decide by their class --------------------------------
+# --- HTTP statuses as typed errors, by which breakers and tiers decide --------------------------------------
 
 _TEMPORARY = frozenset({408, 424, 425})
 _ADVICE = {
@@ -125,7 +127,7 @@ _ADVICE = {
     413: "The request is too large: lower batch_size or shorten the texts.",
     422: "Check model and options.",
 }
-# A provider's message may quote the query, a document or the key, so only these words of it are repeated.
+# A provider's message may quote the query, a document or the key, so only these words are repeated from it.
 # fmt: off
 _REPEATABLE = frozenset(
     {
@@ -142,7 +144,7 @@ def status_error(
 ) -> ProviderError:
     """Return the error for a status other than 200."""
     wait_s = retry_after_s(headers)
-    prefix = f"{provider} answered {status}"
+    prefix = f"{provider} returned {status}"
     if status == 429 or (status == 503 and wait_s is not None):
         pause = "" if wait_s is None else f" for {wait_s:g} s"
         return ProviderRateLimited(
@@ -152,33 +154,33 @@ def status_error(
     mentioned = [word for word in words if word in _REPEATABLE]
     error: type[ProviderError]
     if status in (401, 403):
-        error, reason = ProviderAuthError, "the key was refused. Check the key and its permissions."
+        error, reason = ProviderAuthError, "the key was rejected. Check the key and its permissions."
     elif status == 402:
         error, reason = ProviderAuthError, _ADVICE[402]
     elif status >= 500 or status in _TEMPORARY:
         error, reason = ProviderServerError, "it failed internally. Try again later."
     elif status >= 400:
-        error, reason = ProviderRejected, f"the request was refused. {_ADVICE.get(status, _ADVICE[400])}"
+        error, reason = ProviderRejected, f"the request was rejected. {_ADVICE.get(status, _ADVICE[400])}"
         if model and status in (400, 404, 410, 422) and {"model", "models"} & set(mentioned):
             reason += f" If {provider} has retired {model!r}, pass a current model=."
     elif status >= 300:
         error, reason = ProviderRejected, "redirects are not followed. Set base_url to the final address."
     else:
-        error, reason = ProviderBadAnswer, "this status has no scores."
+        error, reason = ProviderBadAnswer, "a response with this status has no scores."
     if mentioned:
         reason += f" Its message mentions: {', '.join(mentioned)}."
     return error(f"{prefix}: {reason}", provider=provider, status=status)
 
 
 def value_at(answer: JsonValue, path: Sequence[str]) -> JsonValue:
-    """Return the value at a path of keys in an answer, or None."""
+    """Return the value at a path of keys in a JSON value, or None."""
     for key in path:
         answer = answer.get(key) if isinstance(answer, Mapping) else None
     return answer
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds of a Retry-After header, a number or a date; None if unusable."""
+    """Return the delay in a Retry-After header (seconds or a date), or None if it is unusable."""
     value = headers.get("retry-after", "").strip()
     try:
         seconds = float(value)
@@ -186,7 +188,7 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
         date = _parse_date(value)
         if date is None:
             return None
-        # The server's clock if it sends one: ours may be wrong by hours.
+        # Use the server's clock if it sends one, because ours may be hours off.
         now = _parse_date(headers.get("date", "")) or datetime.now(UTC)
         return max(0.0, (date - now).total_seconds())
     return max(0.0, seconds) if math.isfinite(seconds) else None

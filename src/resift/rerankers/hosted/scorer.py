@@ -1,4 +1,4 @@
-"""The rerank API of a provider as a scorer: split, send in parallel, check, merge; options and factories."""
+"""Score hits with a provider's rerank API in parallel batches; also its options and factories."""
 
 from __future__ import annotations
 
@@ -50,9 +50,10 @@ BatchResult = tuple[list[float], Usage] | ProviderError | DeadlineExceeded
 class HostedReranker(FusesThenScores):
     """Scores hits with a provider's rerank model: voyage, cohere, jina, mixedbread, tei, vllm, infinity.
 
-    Raises ConfigError at once for an unknown provider, a missing key, an unsafe base URL or a number out of
-    range. Pools over `batch_over` are sent in parallel requests of `batch_size`. A call that would cost more
-    than a limit raises CostLimitExceeded before anything is sent. `instruction` is for models that follow one.
+    The constructor raises ConfigError for an unknown provider, a missing key, an unsafe base URL or a number out
+    of range. Pools larger than `batch_over` are split into parallel requests of `batch_size`. A call that would
+    exceed a cost limit raises CostLimitExceeded before anything is sent. `instruction` requires a model that
+    follows instructions.
     """
 
     @check_arguments
@@ -79,7 +80,7 @@ class HostedReranker(FusesThenScores):
         address = base_url if base_url is not None else row.base_url
         if address is None:
             raise ConfigError(
-                f"{provider}: base_url is missing. It is your own server: "
+                f"{provider}: base_url is missing. This provider runs on your own server: "
                 "pass its address, e.g. base_url='https://rerank.example.org'."
             )
         self._provider = row
@@ -107,7 +108,7 @@ class HostedReranker(FusesThenScores):
         self.limits = CostLimits(call=max_usd_per_call, minute=max_usd_per_minute, day=max_usd_per_day)
         if self.limits and self.price is None:
             raise ConfigError(
-                f"{provider}: there is a cost limit, but no known price of {self.model!r}. "
+                f"{provider}: a cost limit is set, but the price of {self.model!r} is unknown. "
                 "Set price_per_million_tokens or price_per_thousand_searches."
             )
         self._spending = account_spending(self._client.breaker_key(None))
@@ -116,25 +117,25 @@ class HostedReranker(FusesThenScores):
         self._max_chars = max_chars
         self.instruction = instruction
         if instruction and not self.info.supports_instruction:
-            able = ", ".join(sorted(row.instruction_models)) or "none of its models does"
-            raise ConfigError(f"{provider}: {self.model} follows no instruction; of {provider}: {able}.")
+            supported = ", ".join(sorted(row.instruction_models)) or "none"
+            raise ConfigError(f"{provider}: {self.model} does not follow an instruction. Models that do: {supported}.")
 
     def __repr__(self) -> str:
         return f"HostedReranker({self.name!r}, model={self.model!r}, base_url={self.base_url!r})"
 
     @property
     def base_url(self) -> str:
-        """Address of the service."""
+        """Base URL of the service."""
         return self._client.endpoint.base_url
 
     @property
     def pointwise(self) -> bool:
-        """Whether a score depends on its own text alone, so that requests can be merged and scores cached."""
+        """Whether a score depends only on its own text, so that batches can be merged and scores cached."""
         return self.model not in self._provider.listwise_models
 
     @property
     def info(self) -> ScorerInfo:
-        """Description of the provider's model; its languages are unknown here."""
+        """Description of the provider's model; its languages are not known."""
         return ScorerInfo(
             name=self.name,
             score_scale=self._provider.score_scale,
@@ -144,11 +145,11 @@ class HostedReranker(FusesThenScores):
 
     @property
     def revision(self) -> str:
-        """What scores depend on in addition to the model."""
+        """The instruction, on which scores depend in addition to the model."""
         return self.instruction or ""
 
     def with_instruction(self, instruction: str) -> Self:
-        """Return this reranker with an instruction, if its model follows one; both share connections and limits."""
+        """Return a copy that uses an instruction, if the model follows one; both share connections and limits."""
         if not self.info.supports_instruction:
             return self
         scorer = copy.copy(self)
@@ -161,14 +162,14 @@ class HostedReranker(FusesThenScores):
         return self._client.breaker_key(self.model)
 
     async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
-        """Return one score per hit; None for hits of a failed request, and for empty texts.
+        """Return one score per hit, or None for empty texts and for hits in a failed request.
 
-        Raises the worst ProviderError if every request failed.
+        Raises the most severe ProviderError if every request failed.
         """
         if not query.strip():
             raise InputError(f"The query is empty; {self.name} scores hits against a query.")
         query = (f"{self.instruction}\nQuery: {query}" if self.instruction else query)[: self._max_chars]
-        # Empty texts are not sent: there is nothing to score.
+        # Empty texts are not sent, because there is nothing to score.
         sent = [i for i, hit in enumerate(hits) if hit.text.strip()]
         texts = [hits[i].text[: self._max_chars] for i in sent]
         batches = self._plan_batches(query, texts)
@@ -197,7 +198,7 @@ class HostedReranker(FusesThenScores):
         if failures:
             reason = f"{len(failures)} of {len(batches)} batches failed: {failures[0]}"
         elif unsent:
-            reason = f"{unsent} hits did not fit in one request, and scores of two requests are not comparable"
+            reason = f"{unsent} hits did not fit in one request, and scores from two requests are not comparable"
         return Scores(
             values,
             self.name,
@@ -212,25 +213,27 @@ class HostedReranker(FusesThenScores):
     def _settle(
         self, results: Sequence[BatchResult], expected: Sequence[Usage], reserved: float, deadline: Deadline
     ) -> dict[str, float]:
-        """Replace the expected cost by the reported one, emit it, and return usage and cost.
+        """Replace the expected cost with the reported cost, emit an event, and return usage and cost.
 
-        Requests that failed are not billed, except that nobody knows it of those that timed out.
+        Failed requests are not billed. Requests that timed out may have been, so their expected cost is kept.
         """
-        answered = [result[1] for result in results if isinstance(result, tuple)]
-        late = [usage for result, usage in zip(results, expected, strict=True) if isinstance(result, ProviderTimeout)]
+        reported = [result[1] for result in results if isinstance(result, tuple)]
+        timed_out = [
+            usage for result, usage in zip(results, expected, strict=True) if isinstance(result, ProviderTimeout)
+        ]
         cost = None
         if self.price is not None:
-            cost = sum(map(self.price.cost, answered))
-            self._spending.correct(cost + sum(map(self.price.cost, late)) - reserved, deadline.clock())
-        if not answered:
+            cost = sum(map(self.price.cost, reported))
+            self._spending.correct(cost + sum(map(self.price.cost, timed_out)) - reserved, deadline.clock())
+        if not reported:
             return {}
         event = ProviderBilled(
             provider=self.name,
             model=self.model or "",
-            tokens=sum(each.tokens for each in answered),
-            search_units=sum(each.search_units for each in answered),
+            tokens=sum(each.tokens for each in reported),
+            search_units=sum(each.search_units for each in reported),
             cost_usd=cost,
-            estimated=any(each.estimated for each in answered),
+            estimated=any(each.estimated for each in reported),
             price_checked=self.price is not None and self.price.checked,
         )
         emit(None, event)
@@ -238,7 +241,7 @@ class HostedReranker(FusesThenScores):
         return {name: value for name, value in usage.items() if value}
 
     def _plan_batches(self, query: str, texts: Sequence[str]) -> list[range]:
-        # Providers count the query once per document.
+        # Providers count the query's tokens once per document.
         query_bytes = len(query.encode("utf-8", "replace"))
         batches = split_batches(
             [query_bytes + len(text.encode("utf-8", "replace")) for text in texts],
@@ -247,15 +250,15 @@ class HostedReranker(FusesThenScores):
             max_documents=self._provider.max_documents,
             max_bytes=self._provider.max_bytes,
         )
-        # Two listwise requests have two scales, so only the first is sent and the rest stays unscored.
+        # Listwise scores from two requests have different scales, so only the first is sent and the rest stay unscored.
         return batches if self.pointwise else batches[:1]
 
     async def _score_batch(self, query: str, texts: list[str], expected: Usage, deadline: Deadline) -> BatchResult:
         body = self._provider.request(query, texts, model=self.model)
         try:
-            answer = await self._client.post(self._provider.path, body, deadline=deadline)
-            return read_scores(answer, self._provider, count=len(texts)), read_usage(answer, expected)
-        # Returned, not raised: the scores of the other batches still count.
+            response = await self._client.post(self._provider.path, body, deadline=deadline)
+            return read_scores(response, self._provider, count=len(texts)), read_usage(response, expected)
+        # Returned instead of raised, so that the scores of the other batches are kept.
         except (ProviderError, DeadlineExceeded) as exc:
             return exc
 
@@ -263,9 +266,9 @@ class HostedReranker(FusesThenScores):
 def split_batches(
     sizes: Sequence[int], *, batch_over: int, batch_size: int, max_documents: int, max_bytes: int
 ) -> list[range]:
-    """Return disjoint ranges over documents of these sizes in bytes, in order, each within the limits.
+    """Split documents, given by their sizes in bytes, into consecutive ranges within the limits.
 
-    A pool of at most `batch_over` documents stays together if the provider's limits allow it.
+    A pool of at most `batch_over` documents is not split unless the provider's limits require it.
     """
     max_count = min(len(sizes) if len(sizes) <= batch_over else batch_size, max_documents)
     batches: list[range] = []
@@ -279,14 +282,14 @@ def split_batches(
 
 
 def worst_failure(failures: Sequence[ProviderError | DeadlineExceeded]) -> ProviderError | DeadlineExceeded:
-    """Return the failure to report for all: the one that opens the breaker longest, then the first."""
+    """Return the failure to report: the one that opens the breaker longest; ties go to the first."""
 
     def severity(failure: ProviderError | DeadlineExceeded) -> tuple[int, float]:
         if isinstance(failure, ProviderAuthError):
             return 4, 0.0
         if isinstance(failure, ProviderRateLimited):
             return 3, failure.retry_after_s or 0.0
-        # A malformed or unsent request says nothing about the provider's health.
+        # A malformed or unsent request is no evidence about the provider's health.
         if isinstance(failure, ProviderRejected):
             return 1, 0.0
         return (0, 0.0) if isinstance(failure, DeadlineExceeded) else (2, 0.0)
@@ -297,19 +300,19 @@ def worst_failure(failures: Sequence[ProviderError | DeadlineExceeded]) -> Provi
 # --- Options in pipeline files ------------------------------------------------------------------------------
 
 _KEY_HELP = (
-    "Environment variable that contains the key, if not the provider's own. If it is unset, this tier is skipped."
+    "Environment variable that contains the key; default: the provider's own. If it is unset, this tier is skipped."
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class EndpointOptions(Options):
-    """Key and connection of a service; subclasses have `base_url`."""
+    """Key and connection options of a service; subclasses add `base_url`."""
 
     key_hosts: ClassVar[Mapping[str, str]] = {}
-    """Variables whose keys belong to one host: they are sent to it only."""
+    """Environment variable -> the only host that its key may be sent to."""
 
     key_variables: ClassVar[tuple[str, ...]] = ()
-    """Variables that are read for a key if the file names none."""
+    """Environment variables that are read if the file does not name one."""
 
     api_key_env: str | None = option(_KEY_HELP, default=None, kind="variable")
     api_key_file: str | None = option(
@@ -319,7 +322,7 @@ class EndpointOptions(Options):
     allow_private: bool = option("Allow an address in a private network.", default=False)
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield an address that would receive the key of another host."""
+        """Yield a problem if the address would receive the key of another host."""
         address = getattr(self, "base_url", None)
         if address is None or self.api_key_file is not None:
             return
@@ -327,7 +330,7 @@ class EndpointOptions(Options):
         for variable in (self.api_key_env,) if self.api_key_env else self.key_variables:
             key_host = self.key_hosts.get(variable)
             if key_host is None and (not os.environ.get(variable) or not is_public_name(host)):
-                continue  # a service of your own, without a key or in your own network
+                continue  # a private service, without a key or in the local network
             if host != key_host and network_scope(host) != "loopback" and not is_allowed_variable(variable):
                 owner = f"of {key_host}" if key_host else f"in {variable}"
                 yield (
@@ -340,22 +343,22 @@ class EndpointOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class HostedOptions(EndpointOptions):
-    """Options of every provider; `options_for` adds the provider's own variables and address."""
+    """Options common to all providers; `options_for` adds the provider's variables and address."""
 
     provider: ClassVar[Provider]
 
-    model: str | None = option("The provider's model.", default=None)
-    instruction: str | None = option("What matters for the order, for models that follow one.", default=None)
-    base_url: str | None = option("Address of the service, if not the provider's own.", default=None, kind="address")
+    model: str | None = option("Model name; default: the provider's default model.", default=None)
+    instruction: str | None = option("Ranking criteria, for models that follow instructions.", default=None)
+    base_url: str | None = option("Base URL of the service; default: the provider's own.", default=None, kind="address")
     timeout_s: float = option("Maximum time for one request, in seconds.", default=10.0, gt=0)
     cross_encoder_reranking_enabled: bool | None = option(
-        "`false` switches it off; so does the variable RESIFT_CROSS_ENCODER_RERANKING_ENABLED.", default=None
+        "`false` disables this reranker; so does the variable RESIFT_CROSS_ENCODER_RERANKING_ENABLED.", default=None
     )
     max_concurrency: int = option("Maximum number of requests in flight.", default=8, min=1)
-    batch_over: int = option("Pools larger than this are split.", default=80, min=0)
-    batch_size: int = option("Size of the parts.", default=60, min=1)
+    batch_over: int = option("Pools larger than this are split into batches.", default=80, min=0)
+    batch_size: int = option("Documents per batch.", default=60, min=1)
     price_per_million_tokens: float | None = option(
-        "Price in US dollars, instead of that of the price table.", default=None, min=0
+        "Price in US dollars; overrides the price table.", default=None, min=0
     )
     price_per_thousand_searches: float | None = option(
         "Price in US dollars for providers that bill by search.", default=None, min=0
@@ -372,10 +375,10 @@ class HostedOptions(EndpointOptions):
 
 
 def options_for(provider: Provider) -> type[HostedOptions]:
-    """Return the options of one provider: its key comes from the variables that it declares."""
+    """Return the options class of one provider, whose key comes from the variables that it declares."""
     host = urlsplit(provider.base_url or "").hostname
     key_option = option(_KEY_HELP, default=None, kind="variable", variables=provider.key_env)
-    made: type[HostedOptions] = dataclasses.make_dataclass(
+    options: type[HostedOptions] = dataclasses.make_dataclass(
         "HostedOptions",
         [("api_key_env", str | None, key_option)],
         bases=(HostedOptions,),
@@ -388,7 +391,7 @@ def options_for(provider: Provider) -> type[HostedOptions]:
         frozen=True,
         kw_only=True,
     )
-    return made
+    return options
 
 
 # --- Factories: targets of the entry points in `resift.rerankers` -------------------------------------------
@@ -402,9 +405,9 @@ _OFF = frozenset({"0", "false", "no", "off"})
 def hosted_reranker(
     provider: str, *, cross_encoder_reranking_enabled: bool | None = None, **options: JsonValue
 ) -> HostedReranker | None:
-    """Return the provider's reranker; None if its key is unset or hosted reranking is switched off.
+    """Return the provider's reranker, or None if its key is unset or hosted reranking is switched off.
 
-    None is a choice, not a failure: `Tiered(None, fallback)` uses the fallback and is not degraded.
+    None is not a failure: `Tiered(None, fallback)` uses the fallback and is not degraded.
     """
     find_provider(provider)
     if not is_enabled(cross_encoder_reranking_enabled):
@@ -423,10 +426,10 @@ _production_lock = ForkSafeLock()
 def get_production_cross_encoder_reranker(
     *, cross_encoder_reranking_enabled: bool | None = None
 ) -> HostedReranker | None:
-    """Return this process's Voyage reranker, the same object for every caller in every thread.
+    """Return this process's Voyage reranker; all callers in all threads get the same object.
 
-    All callers share its limit of concurrent requests and its warm connections. None while VOYAGE_API_KEY is
-    not set or hosted reranking is switched off. The key is read when it is first found.
+    They share its concurrency limit and its warm connections. Returns None while VOYAGE_API_KEY is not set or
+    hosted reranking is switched off. Once found, the key is not read again.
     """
     global _production
     if not is_enabled(cross_encoder_reranking_enabled):
@@ -438,28 +441,28 @@ def get_production_cross_encoder_reranker(
 
 
 def is_enabled(setting: bool | None) -> bool:
-    """Return the setting, otherwise that of the environment, otherwise True."""
+    """Return the setting, or else the value in the environment, or else True."""
     if setting is not None:
         return setting
-    word = os.environ.get(ENABLED_VARIABLE, "").strip().lower()
-    if word and word not in _ON | _OFF:
-        raise ConfigError(f"{ENABLED_VARIABLE} is {word!r}; write true or false.")
-    return word not in _OFF
+    value = os.environ.get(ENABLED_VARIABLE, "").strip().lower()
+    if value and value not in _ON | _OFF:
+        raise ConfigError(f"{ENABLED_VARIABLE} is {value!r}; set it to true or false.")
+    return value not in _OFF
 
 
 class HostedFactory:
-    """Target of a provider's entry point: creates its reranker, or returns None without a key."""
+    """Entry point of a provider: creates its reranker, or returns None without a key."""
 
     def __init__(self, provider: str) -> None:
         self.provider = provider
         self.Options = options_for(find_provider(provider))
 
     def __call__(self, **options: JsonValue) -> HostedReranker | None:
-        """Return the provider's reranker; None if its key is unset or it is switched off."""
+        """Return the provider's reranker, or None if its key is unset or it is switched off."""
         return hosted_reranker(self.provider, **options)
 
     def required(self, *, cross_encoder_reranking_enabled: bool | None = None, **options: JsonValue) -> HostedReranker:
-        """Return the provider's reranker; raises ConfigError if something is missing."""
+        """Return the provider's reranker; raise ConfigError if its key is unset or it is switched off."""
         if not is_enabled(cross_encoder_reranking_enabled):
             raise ConfigError(f"{self.provider} is switched off: {ENABLED_VARIABLE} or its option is false.")
         return HostedReranker(self.provider, **options)

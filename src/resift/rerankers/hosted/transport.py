@@ -1,4 +1,4 @@
-"""HTTP below the provider client: warm connections per event loop, a concurrency limit, bounded bodies."""
+"""HTTP transport of the provider client: warm connections per event loop, concurrency limits, bounded bodies."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class _LoopClients:
         after_fork(self)
 
     def get(self, loop: asyncio.AbstractEventLoop) -> Clients:
-        """Return the clients of a loop, to look up and to add to."""
+        """Return the clients of a loop as a dict that callers may add to."""
         with self._lock:
             if loop not in self._clients:
-                # The transports of a loop that was closed abruptly keep it alive: drop them.
+                # The transports of an abruptly closed loop keep it alive, so drop them.
                 for closed in [other for other in self._clients if other.is_closed()]:
                     del self._clients[closed]
             return self._clients.setdefault(loop, {})
@@ -54,7 +54,7 @@ class _LoopClients:
             return self._clients.pop(loop, {})
 
     def reset_after_fork(self) -> None:
-        """Leave the parent's connections alone: two processes on one TLS stream would break both."""
+        """Discard the parent's connections without closing them, because sharing a TLS stream would break it."""
         leak(dict(self._clients))
         self._clients = WeakKeyDictionary()
 
@@ -63,7 +63,7 @@ _loop_clients = _LoopClients()
 
 
 def preload(endpoint: Endpoint) -> None:
-    """Import now what the first request would import: together it takes longer than some deadlines."""
+    """Import the modules of the first request in advance, because importing them takes longer than some deadlines."""
     require("httpx", extra="hosted")
     for module in ("httpcore", "h2.connection", "anyio._backends._asyncio"):
         with suppress(ImportError):
@@ -72,13 +72,13 @@ def preload(endpoint: Endpoint) -> None:
 
 
 async def warm_client(endpoint: Endpoint) -> httpx.AsyncClient:
-    """Return the running loop's httpx.AsyncClient for an endpoint; the first use opens it."""
+    """Return the running loop's httpx.AsyncClient for an endpoint, opening it on first use."""
     clients = _loop_clients.get(asyncio.get_running_loop())
     key = (endpoint.provider, endpoint.origin)
     if key not in clients:
         client = _open_client(endpoint)
         lifetime = _close_at_loop_end(client)
-        # No other task runs between the check above and this line: this anext never suspends.
+        # No other task runs between the check above and this line, because this anext never suspends.
         await anext(lifetime)
         clients[key] = (client, lifetime)
     return clients[key][0]
@@ -91,7 +91,7 @@ async def close_connections() -> None:
 
 
 async def _close_at_loop_end(client: httpx.AsyncClient) -> AsyncGenerator[None, None]:
-    # asyncio.run closes every open async generator before it closes its loop, and so the sockets.
+    # asyncio.run closes all open async generators before its loop, which closes the sockets.
     try:
         yield
     finally:
@@ -100,16 +100,16 @@ async def _close_at_loop_end(client: httpx.AsyncClient) -> AsyncGenerator[None, 
 
 def _open_client(endpoint: Endpoint) -> httpx.AsyncClient:
     library = require("httpx", extra="hosted")
-    logging.getLogger("httpx").addFilter(_drop_reason)  # the same filter is added only once
+    logging.getLogger("httpx").addFilter(_drop_reason)  # adding the same filter again has no effect
     client: httpx.AsyncClient = library.AsyncClient(
         # A redirect could send the key and the texts to another address.
         follow_redirects=False,
-        # Over TLS the server chooses the version; many requests then share one HTTP/2 connection.
+        # With TLS, the server chooses the version; many requests can then share one HTTP/2 connection.
         http2=find_spec("h2") is not None,
-        timeout=None,  # the deadline is enforced around the whole exchange
+        timeout=None,  # the caller enforces a deadline for the whole exchange
         verify=_tls_context(plain=endpoint.base_url.startswith("http:")),
         trust_env=not endpoint.loopback,  # a proxy from the environment must not see loopback traffic
-        # No cookies: a provider's session must not link requests of different callers.
+        # No cookies, because a provider's session must not link the requests of different callers.
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
         limits=library.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=60.0),
     )
@@ -117,7 +117,7 @@ def _open_client(endpoint: Endpoint) -> httpx.AsyncClient:
 
 
 def _drop_reason(record: logging.LogRecord) -> bool:
-    """Remove the reason phrase from httpx's line about a response: a provider may echo key and query."""
+    """Remove the reason phrase from httpx's log record of a response, because it may echo the key or the query."""
     if isinstance(record.args, tuple) and len(record.args) == 5:
         record.args = (*record.args[:4], "")
     return True
@@ -125,7 +125,7 @@ def _drop_reason(record: logging.LogRecord) -> bool:
 
 @cache
 def _tls_context(*, plain: bool) -> ssl.SSLContext:
-    # Loading certificates takes tens of milliseconds: once per process, and never for plain http.
+    # Loading certificates takes tens of milliseconds, so do it once per process and never for plain http.
     if plain:
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context: ssl.SSLContext = require("httpx", extra="hosted").create_ssl_context()
@@ -135,19 +135,19 @@ def _tls_context(*, plain: bool) -> ssl.SSLContext:
 # --- Concurrency: one limit per provider for the whole process ----------------------------------------------
 
 POLL_S = 0.01
-"""How often a waiting request looks for a free slot: a release in one event loop cannot wake another."""
+"""Polling interval of a waiting request. A release in one event loop cannot wake a task in another."""
 
 
 class ConcurrencyLimit:
-    """A first-in, first-out semaphore for tasks of several event loops and threads.
+    """A first-in, first-out semaphore for tasks in several event loops and threads.
 
-    asyncio.Semaphore belongs to one loop, but a provider's limit applies to the process. A loop that is
-    closed during a call never finishes its tasks, so their slots are reclaimed.
+    asyncio.Semaphore belongs to one loop, but a provider's limit applies to the process. A loop that is closed
+    during a call never finishes its tasks, so their slots are reclaimed.
     """
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        # In order of arrival; the first `capacity` tickets are in flight.
+        # Tickets in order of arrival; the first `capacity` of them are in flight.
         self._tickets: dict[object, asyncio.AbstractEventLoop] = {}
         self._lock = ForkSafeLock()
         after_fork(self)
@@ -159,22 +159,22 @@ class ConcurrencyLimit:
             return min(self.capacity, sum(not loop.is_closed() for loop in self._tickets.values()))
 
     def narrow(self, capacity: int) -> None:
-        """Lower the limit; a higher number changes nothing."""
+        """Lower the limit; a higher value has no effect."""
         with self._lock:
             self.capacity = min(self.capacity, capacity)
 
     def reset_after_fork(self) -> None:
-        """Start from zero in a forked child: the parent's requests are not in flight here."""
+        """Start from zero in a forked child, where the parent's requests are not in flight."""
         self._tickets = {}
 
     @asynccontextmanager
     async def permit(self) -> AsyncIterator[None]:
-        """Wait for a free slot and hold it for the block."""
+        """Wait for a free slot and hold it until the block ends."""
         ticket = object()
         with self._lock:
             self._tickets[ticket] = asyncio.get_running_loop()
         try:
-            while not self._is_admitted(ticket):  # noqa: ASYNC110 - an event belongs to one loop
+            while not self._is_admitted(ticket):  # noqa: ASYNC110 - an asyncio.Event belongs to one loop
                 await asyncio.sleep(POLL_S)
             yield
         finally:
@@ -195,29 +195,29 @@ _lock = ForkSafeLock()
 
 
 def shared_limit(provider: str, origin: str, capacity: int) -> ConcurrencyLimit:
-    """Return the limit of that provider; if instances request different ones, the lowest applies."""
+    """Return the limit of a provider; if instances request different limits, the lowest applies."""
     with _lock:
         limit = _limits.setdefault((provider, origin), ConcurrencyLimit(capacity))
     limit.narrow(capacity)
     return limit
 
 
-# --- Bodies: a size limit that holds after decompression, and bounded parsing -------------------------------
+# --- Bodies: a size limit that applies after decompression, and bounded parsing -----------------------------
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
 _GZIP = 16 + zlib.MAX_WBITS
-# httpx response -> httpcore connection -> h11 state. httpx has no public access to it, so a test covers it.
+# httpx response -> httpcore connection -> h11 state. httpx does not expose it publicly, so a test covers the path.
 _H11_STATE = ("stream", "_stream", "_httpcore_stream", "_stream", "_connection", "_h11_state")
 
 
 class UnusableBody(Exception):
-    """A body that cannot be used; the message never quotes it."""
+    """A response body that cannot be used; the message never quotes it."""
 
 
 async def read_body(chunks: AsyncIterator[bytes], encoding: str, *, limit: int = MAX_BODY_BYTES) -> bytes:
-    """Return the decoded body; stops as soon as it exceeds the limit."""
+    """Return the decoded body; stop reading as soon as it exceeds the limit."""
     if encoding not in ("", "identity", "gzip", "x-gzip"):
-        raise UnusableBody("it has a compression that was not requested")
+        raise UnusableBody("it uses a compression that was not requested")
     unzip = zlib.decompressobj(_GZIP) if encoding in ("gzip", "x-gzip") else None
     parts: list[bytes] = []
     size = 0
@@ -225,7 +225,7 @@ async def read_body(chunks: AsyncIterator[bytes], encoding: str, *, limit: int =
         part = chunk
         if unzip is not None:
             try:
-                # A kilobyte of gzip can contain a megabyte, so the limit must act inside zlib.
+                # A kilobyte of gzip can expand to a megabyte, so zlib must enforce the limit.
                 part = unzip.decompress(chunk, limit + 1 - size)
             except zlib.error:
                 raise UnusableBody("its gzip stream is broken") from None
@@ -234,47 +234,47 @@ async def read_body(chunks: AsyncIterator[bytes], encoding: str, *, limit: int =
             raise UnusableBody(f"it is longer than {limit // 1024} KiB")
         parts.append(part)
     if unzip is not None and not (unzip.eof and not unzip.unused_data):
-        raise UnusableBody("its gzip stream is cut short or has data after its end")
+        raise UnusableBody("its gzip stream is truncated or followed by other data")
     return b"".join(parts)
 
 
 def count_values(body: bytes) -> int:
-    """Return an upper bound for the number of values in a JSON text, without parsing it."""
+    """Return an upper bound on the number of values in a JSON text, without parsing it."""
     return body.count(b",") + body.count(b"[") + body.count(b"{")
 
 
 def parse_body(body: bytes, *, max_values: int = 20_000) -> JsonValue:
-    """Return the JSON value of a body; refuses NaN and Infinity, which are not JSON.
+    """Parse the JSON in a body; reject NaN and Infinity, which are not JSON.
 
-    Eight mebibytes of `[],[],` take seconds to parse and would block the event loop, so a body with more
-    than `max_values` values is not parsed.
+    Eight mebibytes of `[],[],` take seconds to parse and would block the event loop, so a body with more than
+    `max_values` values is rejected unparsed.
     """
     if not body.strip():
         raise UnusableBody("it is empty")
     if count_values(body) > max_values:
         raise UnusableBody("it has far more values than requested")
 
-    def refuse_constant(constant: str) -> NoReturn:
+    def reject_constant(constant: str) -> NoReturn:
         raise ValueError(constant)
 
     try:
-        return json.loads(body.decode("utf-8"), parse_constant=refuse_constant)
+        return json.loads(body.decode("utf-8"), parse_constant=reject_constant)
     except (ValueError, RecursionError):
-        # Not chained: these exceptions contain the whole body.
+        # Not chained, because these exceptions contain the whole body.
         actual = "an HTML page" if body.lstrip()[:1] == b"<" else "not JSON"
         raise UnusableBody(f"it is {actual}") from None
 
 
 def dump_body(value: object) -> bytes:
-    """Return a request body; lone surrogates, which no server can decode, become question marks."""
+    """Encode a request body as JSON; lone surrogates, which no server can decode, become question marks."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.encode("utf-8", "replace")
 
 
 async def close_if_trailing_data(response: httpx.Response) -> bool:
-    """Close the connection of a fully read response if data follows it; return whether it did.
+    """Close the connection of a fully read response if more data follows; return whether it did.
 
-    On a warm connection these bytes would become the answer to the next query.
+    On a warm connection, these bytes would be taken for the response to the next query.
     """
     state: object = response
     for name in _H11_STATE:
