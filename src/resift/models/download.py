@@ -88,7 +88,7 @@ def download_model(
                 verify(target, pinned)
             elif pinned.required:
                 subject = f"{pinned.name!r} of {spec.id!r}"
-                with _failures(subject, "Check the network and HF_ENDPOINT, then try again to resume."):
+                with _translate_errors(subject, "Check the network and HF_ENDPOINT, then try again to resume."):
                     path = hub.fetch(pinned.name, spec.hub.revision, staging, model=spec.id, pinned_bytes=pinned.size)
                 try:
                     verify(path, pinned)
@@ -115,7 +115,7 @@ def download_repository(repo: str, revision: str, *, progress: Sink | None = Non
     if is_offline():
         raise ModelFileError(f"{repo!r} is not downloaded: {_OFFLINE}. Add a local folder: {command}")
     hub = _Hub(repo, progress, time.monotonic, time.monotonic() + TIME_LIMIT_S)
-    with _failures(repr(repo), f"Check the name, the network and HF_ENDPOINT, or run: {command}"):
+    with _translate_errors(repr(repo), f"Check the name, the network and HF_ENDPOINT, or run: {command}"):
         commit, names = hub.list_files(revision)
         folder = cache_folder("models") / repo.replace("/", "--") / commit
         for name in needed_files(names):
@@ -161,7 +161,7 @@ class _Hub:
 
 
 @contextmanager
-def _failures(subject: str, advice: str) -> Iterator[None]:
+def _translate_errors(subject: str, advice: str) -> Iterator[None]:
     """Convert all exceptions of the client, including those of its HTTP library, to ModelFileError."""
     try:
         yield

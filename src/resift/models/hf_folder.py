@@ -39,7 +39,7 @@ _MODULE_PATH = re.compile(r"[\w.-]{0,60}")
 _MODULE_ACTIVATIONS: dict[str, Activation | None] = {"Identity": None, "Tanh": "tanh", "GELU": "gelu", "ReLU": "relu"}
 
 
-class _Facts(TypedDict):
+class _CommonFields(TypedDict):
     files: tuple[str, ...]
     weights: tuple[str, ...]
     parameters: int
@@ -116,22 +116,22 @@ class _FolderReader:
     parameters: int = 0
 
     def read_model(self, *, native: bool) -> ModelFolder:
-        modules = self._modules()
+        modules = self._read_modules()
         # A static embedder from sentence-transformers has no config.json.
         is_static = any(kind == "StaticEmbedding" for kind, _ in modules)
-        config_values = {} if is_static and not self._exists(CONFIG) else self._json(CONFIG)
+        config_values = {} if is_static and not self._exists(CONFIG) else self._read_json(CONFIG)
         if not self._exists("tokenizer.json"):
             raise ModelFileError(f"{self.folder} lacks 'tokenizer.json'. Save the model with a fast tokenizer.")
         self.files.append("tokenizer.json")
-        others = {name: self._json(name) for name in _OPTIONAL if self._exists(name)}
+        others = {name: self._read_json(name) for name in _OPTIONAL if self._exists(name)}
         if config_values.get("model_type") == "model2vec" or is_static:
             return self._read_static(config_values, modules, others)
         path = next((path for kind, path in modules if kind == "Transformer"), "")
         nested = f"{path}/{CONFIG}"
-        config = Config(self._json(nested) if path and self._exists(nested) else config_values)
+        config = Config(self._read_json(nested) if path and self._exists(nested) else config_values)
         if not native or config.text("model_type") not in FAMILIES:
             return self._read_for_torch(config, others)
-        network = build_network(config, _float_tensors(self._tensors(path)))
+        network = build_network(config, _float_tensors(self._load_tensors(path)))
         self._check_lower_case(others)
         return self._describe(network, config, modules, others)
 
@@ -140,7 +140,7 @@ class _FolderReader:
     def _exists(self, name: str) -> bool:
         return (self.only is None or name in self.only) and (self.folder / name).is_file()
 
-    def _json(self, name: str) -> dict[str, object]:
+    def _read_json(self, name: str) -> dict[str, object]:
         if not self._exists(name):
             raise ModelFileError(f"{self.folder} lacks {name!r}, so it is not a model folder in the hub's layout.")
         values = parse_json(name, self.read(name))
@@ -149,7 +149,7 @@ class _FolderReader:
         self.files.append(name)
         return values
 
-    def _modules(self) -> list[tuple[str, str]]:
+    def _read_modules(self) -> list[tuple[str, str]]:
         """Return (type, path) of each sentence-transformers module; [] if there is no modules.json."""
         if not self._exists(MODULES):
             return []
@@ -165,7 +165,7 @@ class _FolderReader:
             modules.append((kind.rpartition(".")[2], "" if path == "." else path))
         return modules
 
-    def _tensors(self, path: str) -> dict[str, Array]:
+    def _load_tensors(self, path: str) -> dict[str, Array]:
         prefix = f"{path}/" if path else ""
         if self._exists(prefix + WEIGHTS):
             return self._read_weights(prefix + WEIGHTS)
@@ -174,15 +174,15 @@ class _FolderReader:
                 f"{self.folder} has no {prefix + WEIGHTS!r}. Only safetensors weights are loaded. Convert "
                 "other formats with transformers: model.save_pretrained(folder)."
             )
-        index = self._json(prefix + SHARD_INDEX).get("weight_map")
+        index = self._read_json(prefix + SHARD_INDEX).get("weight_map")
         names = sorted(set(index.values())) if isinstance(index, dict) else []
         if not names or not all(isinstance(name, str) and _SHARD.fullmatch(name) for name in names):
             raise ModelFileError(f"{prefix + SHARD_INDEX!r} lists no usable files.")
         merged: dict[str, Array] = {}
         for name in names:
             tensors = self._read_weights(prefix + name)
-            if twice := sorted(merged.keys() & tensors.keys()):
-                raise ModelFileError(f"The tensor {twice[0][:60]!r} is in {name!r} and in another file of the model.")
+            if duplicates := sorted(merged.keys() & tensors.keys()):
+                raise ModelFileError(f"The tensor {duplicates[0][:60]!r} is in both {name!r} and another model file.")
             merged |= tensors
         return merged
 
@@ -205,16 +205,16 @@ class _FolderReader:
         head = list(network.head)
         pooling: Pooling = network.pooling if head else "mean"
         normalize = False
-        prefixes = _prompts(others.get("config_sentence_transformers.json", {}))
+        prefixes = _read_prompts(others.get("config_sentence_transformers.json", {}))
         for kind, path in modules:
             if kind == "Transformer":
                 continue
             if kind == "Pooling":
-                pooling = _pooling(self._json(f"{path}/{CONFIG}"), prompts=any(prefixes))
+                pooling = _read_pooling(self._read_json(f"{path}/{CONFIG}"), prompts=any(prefixes))
             elif kind == "Dense":
-                head += self._dense_module(path)
+                head += self._read_dense_module(path)
             elif kind == "LayerNorm":
-                width = Config(self._json(f"{path}/{CONFIG}")).size("dimension")
+                width = Config(self._read_json(f"{path}/{CONFIG}")).size("dimension")
                 tensors = _float_tensors(self._read_weights(f"{path}/{WEIGHTS}"))
                 head.append(tensors.norm("norm", width, epsilon=1e-5))
             elif kind == "Normalize":
@@ -224,15 +224,15 @@ class _FolderReader:
         _check_head(head, network.hidden)
         network = dataclasses.replace(network, head=tuple(head), pooling=pooling)
         outputs = next((step.weight.shape[0] for step in reversed(head) if isinstance(step, Dense)), 0)
-        labels = _labels(config, outputs)
+        labels = _read_labels(config, outputs)
         pools = any(kind == "Pooling" for kind, _ in modules)
         kind = _decide_kind(outputs, labels, has_head=bool(network.head), pools=pools)
         return ModelFolder(
             FolderDescription(
                 kind=kind,
                 architecture=config.text("model_type"),
-                **self._facts(network.word.shape[0]),
-                max_length=_max_length(network.positions, others),
+                **self._common_fields(network.word.shape[0]),
+                max_length=_find_max_length(network.positions, others),
                 positions=network.positions,
                 head=tuple(_describe_step(step) for step in head),
                 pooling=pooling,
@@ -259,18 +259,18 @@ class _FolderReader:
         if name.endswith("ForCausalLM") and prompt is None:
             known = ", ".join(decoder_prompts())
             raise ModelFileError(f"{self.folder} is a decoder of type {kind!r}; prompts are known for {known}.")
-        self._tensors("")
+        self._load_tensors("")
         positions = config.size("max_position_embeddings", default=_TORCH_LENGTH, max=10**7)
         table = config.value("id2label")
         outputs = 1 if prompt else len(table) if isinstance(table, dict) else 2
-        labels = _labels(config, outputs)
+        labels = _read_labels(config, outputs)
         return ModelFolder(
             FolderDescription(
                 kind=_decide_kind(outputs, labels, has_head=True, pools=False),
                 architecture=kind,
                 engine="torch-decoder" if prompt else "torch",
-                **self._facts(config.size("vocab_size", max=10**7)),
-                max_length=min(_max_length(positions, others), _TORCH_LENGTH),
+                **self._common_fields(config.size("vocab_size", max=10**7)),
+                max_length=min(_find_max_length(positions, others), _TORCH_LENGTH),
                 positions=positions,
                 score_activation=_score_activation(config, others, outputs),
                 labels=labels,
@@ -278,8 +278,8 @@ class _FolderReader:
             )
         )
 
-    def _dense_module(self, path: str) -> list[Dense | Norm | Activation]:
-        config = self._json(f"{path}/{CONFIG}")
+    def _read_dense_module(self, path: str) -> list[Dense | Norm | Activation]:
+        config = self._read_json(f"{path}/{CONFIG}")
         names = {config.get("module_input_name"), config.get("module_output_name")}
         if names - {None, "sentence_embedding"}:
             raise ModelFileError(f"{path}/{CONFIG} is a layer before pooling, which is not supported.")
@@ -302,7 +302,7 @@ class _FolderReader:
         if "'lowercase': True" not in normalizer and "'Lowercase'" not in normalizer:
             raise ModelFileError("sentence_bert_config.json has do_lower_case, but the tokenizer keeps upper case.")
 
-    def _facts(self, vocabulary: int) -> _Facts:
+    def _common_fields(self, vocabulary: int) -> _CommonFields:
         """Return the fields common to all descriptions: files, size, and the model card's license and languages."""
         header = ""
         if self._exists("README.md"):
@@ -325,13 +325,13 @@ class _FolderReader:
         self, config: dict[str, object], modules: Sequence[tuple[str, str]], others: dict[str, dict[str, object]]
     ) -> ModelFolder:
         path = next((path for kind, path in modules if kind == "StaticEmbedding"), "")
-        table = _static_table(self._tensors(path))
-        query_prefix, document_prefix = _prompts(others.get("config_sentence_transformers.json", {}))
+        table = _build_static_table(self._load_tensors(path))
+        query_prefix, document_prefix = _read_prompts(others.get("config_sentence_transformers.json", {}))
         return ModelFolder(
             FolderDescription(
                 kind="static",
                 architecture="model2vec" if config.get("model_type") == "model2vec" else "static",
-                **self._facts(table.shape[0]),
+                **self._common_fields(table.shape[0]),
                 max_length=Config(config).size("seq_length", default=_UNLIMITED, max=_UNLIMITED),
                 positions=_UNLIMITED,
                 pooling="mean",
@@ -349,7 +349,7 @@ def _float_tensors(tensors: dict[str, Array]) -> Tensors:
     return Tensors({name: array for name, array in tensors.items() if array.dtype.str in floats})
 
 
-def _static_table(tensors: dict[str, Array]) -> Array:
+def _build_static_table(tensors: dict[str, Array]) -> Array:
     """Return a table with one row per token. model2vec may store shared rows and a weight per token."""
     unknown = sorted(tensors.keys() - {"embeddings", "embedding.weight", "mapping", "weights"})
     table = tensors.get("embeddings", tensors.get("embedding.weight"))
@@ -371,7 +371,7 @@ def _static_table(tensors: dict[str, Array]) -> Array:
     return table
 
 
-def _pooling(config: dict[str, object], *, prompts: bool) -> Pooling:
+def _read_pooling(config: dict[str, object], *, prompts: bool) -> Pooling:
     """Return the pooling mode of a module, in either of the two formats of sentence-transformers."""
     if prompts and config.get("include_prompt") is False:
         raise ModelFileError("The pooling leaves out the tokens of the prompt, which is not supported.")
@@ -409,7 +409,7 @@ def _describe_step(step: Dense | Norm | Activation) -> str:
     return "norm" if isinstance(step, Norm) else step
 
 
-def _labels(config: Config, outputs: int) -> tuple[str, ...]:
+def _read_labels(config: Config, outputs: int) -> tuple[str, ...]:
     table = config.value("id2label")
     if not isinstance(table, dict) or len(table) != outputs:
         return ()
@@ -441,7 +441,7 @@ def _score_activation(config: Config, others: dict[str, dict[str, object]], outp
     return "sigmoid" if outputs == 1 else "identity"
 
 
-def _prompts(card: dict[str, object]) -> tuple[str, str]:
+def _read_prompts(card: dict[str, object]) -> tuple[str, str]:
     """Return the query prefix and the document prefix."""
     declared = card.get("prompts")
     prompts = declared if isinstance(declared, dict) else {}
@@ -460,7 +460,7 @@ def _uses_token_types(tokenizer_config: dict[str, object]) -> bool:
     return tokenizer_config.get("tokenizer_class") != "TokenizersBackend"
 
 
-def _max_length(positions: int, others: dict[str, dict[str, object]]) -> int:
+def _find_max_length(positions: int, others: dict[str, dict[str, object]]) -> int:
     limits = [positions]
     for name, key in (("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.json", "model_max_length")):
         value = others.get(name, {}).get(key)
@@ -481,7 +481,7 @@ def _card_languages(front_matter: str) -> tuple[str, ...]:
 
 def needed_files(names: Sequence[str]) -> list[str]:
     """Return the names of files that a model may need: configs, tokenizer and safetensors."""
-    wanted = {CONFIG, MODULES, WEIGHTS, SHARD_INDEX, "tokenizer.json", "README.md", *_OPTIONAL}
+    names_needed = {CONFIG, MODULES, WEIGHTS, SHARD_INDEX, "tokenizer.json", "README.md", *_OPTIONAL}
     module = rf"\d+_[^/]+/({re.escape(CONFIG)}|{re.escape(WEIGHTS)})"
     pattern = re.compile(rf"{module}|model-\d+-of-\d+\.safetensors")
-    return [name for name in names if name in wanted or pattern.fullmatch(name)]
+    return [name for name in names if name in names_needed or pattern.fullmatch(name)]

@@ -86,7 +86,7 @@ class Model:
         query, document = (self.tokenizer.ids(text) or [] for text in _PROBE)
         probe = self.tokenizer.template.pair(query, document)
         if self.spec.engine != "native":
-            self._session: Session = TorchSession(files, answers=self._answers(), device=device)
+            self._session: Session = TorchSession(files, answers=self._answer_ids(), device=device)
         else:
             self._session = _open_session(files, probe)
         # A graph can load and still return nonsense, so score one pair before the model is used.
@@ -107,7 +107,7 @@ class Model:
         """Return the expected time in seconds for a row of `tokens` tokens, based on the runs so far."""
         return self._seconds_per_token * tokens
 
-    def _answers(self) -> tuple[int, ...]:
+    def _answer_ids(self) -> tuple[int, ...]:
         """Return the token ids of a decoder's answers; () for other models."""
         if self.prompt is None:
             return ()
@@ -168,14 +168,14 @@ def _open_session(files: ModelFiles, probe: tuple[list[int], list[int]]) -> Sess
     if files.spec.package is not None:
         return native
     try:
-        exported = OnnxSession(model)
+        onnx_session = OnnxSession(model)
     except MissingExtraError:
         return native
-    scores, expected = native.run(*probe), exported.run(*probe)
+    scores, expected = native.run(*probe), onnx_session.run(*probe)
     if scores.shape == expected.shape and abs(scores - expected).max() < _TOLERANCE:
         return native
     log.debug("%s runs in ONNX Runtime: the native engine returns different scores", files.spec.id)
-    return exported
+    return onnx_session
 
 
 def _check_declared_kind(files: ModelFiles) -> None:

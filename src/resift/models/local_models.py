@@ -119,7 +119,7 @@ def allow_local(
             id=name,
             kind=kind,
             license=license,
-            revision=_revision(files),
+            revision=_compute_revision(files),
             onnx=graphs[0],
             tokenizer=tokenizer,
             files=files,
@@ -129,7 +129,7 @@ def allow_local(
     return spec
 
 
-def _revision(files: tuple[PinnedFile, ...]) -> str:
+def _compute_revision(files: tuple[PinnedFile, ...]) -> str:
     # The digest of sha256sum's output, so that the revision can be recomputed by hand.
     listing = "".join(f"{pinned.sha256}  {pinned.name}\n" for pinned in files)
     return f"local-{hashlib.sha256(listing.encode()).hexdigest()[:16]}"
@@ -138,8 +138,8 @@ def _revision(files: tuple[PinnedFile, ...]) -> str:
 def _has_safetensors(folder: Path) -> bool:
     names = {path.name for path in folder.iterdir()}
     weights = {"model.safetensors", "model.safetensors.index.json", "modules.json"} & names
-    described = {"config.json", "modules.json"} & names
-    return bool(described and weights) and not any(name.endswith(".onnx") for name in names)
+    configs = {"config.json", "modules.json"} & names
+    return bool(configs and weights) and not any(name.endswith(".onnx") for name in names)
 
 
 def _describe_safetensors(
@@ -173,7 +173,7 @@ def _describe_safetensors(
     changes["languages"] = check_languages(facts.get("languages", spec.languages))
     if facts.get("max_length", 1) > spec.max_length:
         raise ModelNotAllowedError(f"max_length is {facts['max_length']}; this model takes {spec.max_length}.")
-    return dataclasses.replace(spec, revision=_revision(spec.files), **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(spec, revision=_compute_revision(spec.files), **changes)  # type: ignore[arg-type]
 
 
 @check_arguments

@@ -194,15 +194,15 @@ class _Packer:
             """Pad the rows of each head, then the rows of all heads together: [count * inner, …]."""
             rest = array.shape[1:]
             split = array.reshape(count, heads, parts, true_head // parts, *rest)
-            split = _fill(split, 3, head_width // parts).reshape(count, heads * head_width, *rest)
-            return _fill(split, 1, inner).reshape(count * inner, *rest)
+            split = _pad(split, 3, head_width // parts).reshape(count, heads * head_width, *rest)
+            return _pad(split, 1, inner).reshape(count * inner, *rest)
 
         qkv_weight, qkv_bias = _dense_arrays(layer.qkv)
         output_weight, output_bias = _dense_arrays(layer.attention_output)
         up_weight, up_bias = _dense_arrays(layer.ffn_up)
         gates = 2 if net.gated else 1
-        up_weight = _fill(up_weight.reshape(gates, net.ffn, -1), 1, ffn).reshape(gates * ffn, -1)
-        up_bias = _fill(up_bias.reshape(gates, net.ffn), 1, ffn).reshape(-1)
+        up_weight = _pad(up_weight.reshape(gates, net.ffn, -1), 1, ffn).reshape(gates * ffn, -1)
+        up_bias = _pad(up_bias.reshape(gates, net.ffn), 1, ffn).reshape(-1)
         self._pack_arrays(f"{name}.qkv", split_heads(qkv_weight, 3), split_heads(qkv_bias, 3))
         self._pack_arrays(f"{name}.attention_output", split_heads(output_weight.T, 1).T, output_bias)
         self._pack_arrays(f"{name}.ffn_up", up_weight, up_bias)
@@ -220,9 +220,9 @@ class _Packer:
         """Store one linear layer; `weight` is [outputs, inputs] in float32."""
         narrow = weight.shape[1] < MIN_INT8_INPUTS
         outputs, inputs = (round_up(size, PANEL) for size in weight.shape)
-        weight = _fill(_fill(weight, 0, outputs), 1, inputs)
+        weight = _pad(_pad(weight, 0, outputs), 1, inputs)
         self.inputs[name] = inputs
-        self.arrays[f"{name}.bias"] = _fill(bias, 0, outputs)
+        self.arrays[f"{name}.bias"] = _pad(bias, 0, outputs)
         if (precision or self.precision) == "fp32" or narrow:
             packed = np.empty(inputs * outputs, np.float32)
             columns = np.ascontiguousarray(weight.T)
@@ -239,8 +239,8 @@ class _Packer:
     def _pack_norm(self, name: str, norm: Norm, width: int) -> None:
         weight = to_float32(norm.weight)
         bias = np.zeros_like(weight) if norm.bias is None else to_float32(norm.bias)
-        self.arrays[f"{name}.weight"] = _fill(weight, 0, width)
-        self.arrays[f"{name}.bias"] = _fill(bias, 0, width)
+        self.arrays[f"{name}.weight"] = _pad(weight, 0, width)
+        self.arrays[f"{name}.bias"] = _pad(bias, 0, width)
 
     def _pack_rope(self, theta: float, columns: int) -> None:
         name = f"rope.{theta!r}"
@@ -254,40 +254,40 @@ class _Packer:
         angles = np.arange(positions, dtype=np.float32)[:, None] * frequencies
         for part, function in (("cosines", np.cos), ("sines", np.sin)):
             table = function(angles.astype(np.float64)).astype(np.float32)
-            self.arrays[f"{name}.{part}"] = _fill(table, 1, columns)
+            self.arrays[f"{name}.{part}"] = _pad(table, 1, columns)
 
 
 def build_struct(packed: PackedWeights) -> TransformerStruct:
     """Return the C structure that points to the packed arrays; the arrays must outlive it."""
-    arrays, about = packed.arrays, packed.description
+    arrays, values = packed.arrays, packed.description
 
     def address(name: str) -> int | None:
         return int(arrays[name].ctypes.data) if name in arrays else None
 
     def linear(name: str) -> LinearStruct:
-        if name not in about["inputs"]:
+        if name not in values["inputs"]:
             return LinearStruct()
         parts = (address(f"{name}.{part}") for part in ("packed", "sums", "scales", "bias"))
-        return LinearStruct(about["inputs"][name], arrays[f"{name}.bias"].size, *parts)
+        return LinearStruct(values["inputs"][name], arrays[f"{name}.bias"].size, *parts)
 
     def norm(name: str) -> NormStruct:
         return NormStruct(address(f"{name}.weight"), address(f"{name}.bias"))
 
-    layers = (LayerStruct * about["layers"])()
+    layers = (LayerStruct * values["layers"])()
     for i, layer in enumerate(layers):
-        name, rope = f"layer.{i}", about["rope"][i]
+        name, rope = f"layer.{i}", values["rope"][i]
         for part in ("qkv", "attention_output", "ffn_up", "ffn_down"):
             setattr(layer, part, linear(f"{name}.{part}"))
         layer.attention_norm, layer.ffn_norm = norm(f"{name}.attention_norm"), norm(f"{name}.ffn_norm")
-        layer.window = about["windows"][i]
+        layer.window = values["windows"][i]
         if rope:
             layer.cosines, layer.sines = address(f"{rope}.cosines"), address(f"{rope}.sines")
-    steps = (HeadStepStruct * len(about["head"]))(*(HeadStepStruct(**step) for step in about["head"]))
+    steps = (HeadStepStruct * len(values["head"]))(*(HeadStepStruct(**step) for step in values["head"]))
     for i, step in enumerate(steps):
         step.linear, step.norm = linear(f"head.{i}"), norm(f"head.{i}")
     names = [field[0] for field in TransformerStruct._fields_ if field[1] in (c_int32, c_float)]
     return TransformerStruct(
-        **{name: about[name] for name in names},
+        **{name: values[name] for name in names},
         embedding_norm=norm("embedding_norm"),
         final_norm=norm("final_norm"),
         projection=linear("projection"),
@@ -304,14 +304,14 @@ def save_packed(packed: PackedWeights, file: BinaryIO) -> None:
         entries[name] = {"dtype": array.dtype.str, "shape": list(array.shape), "offset": offset}
         offset = round_up(offset + array.nbytes, ALIGNMENT)
     digest = hashlib.sha256()
-    for chunk in _chunks(packed):
+    for chunk in _iterate_chunks(packed):
         digest.update(chunk)
     header = json.dumps(
         {"description": packed.description, "arrays": entries, "size": offset, "sha256": digest.hexdigest()}
     ).encode()
     header += b" " * (-(len(_MAGIC) + 8 + len(header)) % ALIGNMENT)
     file.write(_MAGIC + len(header).to_bytes(8, "little") + header)
-    for chunk in _chunks(packed):
+    for chunk in _iterate_chunks(packed):
         file.write(chunk)
 
 
@@ -337,7 +337,7 @@ def load_packed(path: Path) -> PackedWeights:
         raise ModelFileError(f"{path} is damaged: {exc}. Delete it; it will be created again.") from exc
 
 
-def _chunks(packed: PackedWeights) -> Iterator[memoryview]:
+def _iterate_chunks(packed: PackedWeights) -> Iterator[memoryview]:
     for array in packed.arrays.values():
         yield np.ascontiguousarray(array).view(np.uint8).reshape(-1).data
         yield memoryview(bytes(-array.nbytes % ALIGNMENT))
@@ -381,7 +381,7 @@ def _channel_scales(weight: Array) -> Array:
     return np.asarray(scales, np.float32)
 
 
-def _fill(array: Array, axis: int, size: int) -> Array:
+def _pad(array: Array, axis: int, size: int) -> Array:
     """Pad the array with zeros at the end of one axis."""
     missing = size - array.shape[axis]
     if not missing:

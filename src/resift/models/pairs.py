@@ -157,8 +157,8 @@ class PairModel:
             sentence = split_windows(len(call.query) - before, min(QUERY_PART, half))
             call.query_parts += [(before + first, before + last) for first, last in sentence if last > first]
         count = len(call.query_parts)
-        chosen = f", {QUERY_PARTS} of them with each text" if count > QUERY_PARTS else ""
-        call.note = f"query of {len(ids)} tokens read in {count} parts{chosen}"
+        selection = f", {QUERY_PARTS} of them with each text" if count > QUERY_PARTS else ""
+        call.note = f"query of {len(ids)} tokens read in {count} parts{selection}"
 
     def _tokenize(self, text: str, call: PairCall) -> list[int] | None:
         return self.model.tokenizer.ids(text, give_up=lambda: call.deadline.expired)

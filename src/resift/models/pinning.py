@@ -145,7 +145,7 @@ def remove_model(model_id: str, *, lock: Path | None = None) -> Path:
 
 def probe_model(files: ModelFiles) -> ProbeReport:
     """Run the probe on a pinned model, loaded exactly as in production."""
-    return _probe(_scorer(files), files.spec)
+    return _probe(_make_scorer(files), files.spec)
 
 
 def _probe(score: Score, spec: ModelSpec) -> ProbeReport:
@@ -170,7 +170,7 @@ def _check_scores(model: LockedModel, folder: Path, *, auto: bool, notify: Notif
     scorers = {}
     for precision in ("fp32", "int8") if model.engine == "native" else ("fp32",):
         spec = locked_spec(msgspec.structs.replace(model, precision=precision))
-        scorers[precision] = _scorer(ModelFiles(spec=spec, folder=folder, source="local"))
+        scorers[precision] = _make_scorer(ModelFiles(spec=spec, folder=folder, source="local"))
     error = None
     if not spec.is_static and model.engine == "native":
         error = compare_precisions(scorers["int8"], scorers["fp32"])
@@ -185,7 +185,7 @@ def _check_scores(model: LockedModel, folder: Path, *, auto: bool, notify: Notif
     return model, report
 
 
-def _scorer(files: ModelFiles) -> Score:
+def _make_scorer(files: ModelFiles) -> Score:
     """Return a function that scores documents with a model: by its logit, or by the cosine of its embeddings."""
     model = Model(files)
     if files.spec.kind == "bi-encoder":

@@ -81,16 +81,16 @@ def probe_scores(
     by_language: dict[str, bool] = {}
     codes = [code for code in PROBES if languages == "any" or code in languages] or ["en"]
     for code in codes:
-        right = total = 0
+        correct = total = 0
         for query, documents in PROBES[code].items():
             relevant, *others = score(query, documents)
             values += [relevant, *others]
-            right += sum(relevant > other for other in others)
+            correct += sum(relevant > other for other in others)
             total += len(others)
-        by_language[code] = right == total
+        by_language[code] = correct == total
         # A multilingual model may be weak in one language, so only English or the sole language decides.
         if code == "en" or len(codes) == 1:
-            ordered, comparisons = ordered + right, comparisons + total
+            ordered, comparisons = ordered + correct, comparisons + total
     problems = []
     spread = _standard_deviation(values)
     if not all(math.isfinite(value) for value in values):

@@ -50,9 +50,9 @@ class TransformerSession:
         arrays = packed.arrays
         self._word, self._position = arrays["word"], arrays.get("position")
         self._token_type = arrays.get("token_type")
-        about = packed.description
-        self._offset, self.positions = about["position_offset"], about["positions"]
-        self.outputs, self._width = about["outputs"], about["true_width"]
+        description = packed.description
+        self._offset, self.positions = description["position_offset"], description["positions"]
+        self.outputs, self._width = description["outputs"], description["true_width"]
 
     def run(self, ids: list[int], types: list[int], *, first: int | None = None) -> Array:
         """Return the head's outputs or the pooled state; without pooling, the states of the first `first` tokens."""
@@ -60,14 +60,14 @@ class TransformerSession:
         if not 0 < tokens <= self.positions or min(ids) < 0 or max(ids) >= self._word.shape[0]:
             raise ValueError(f"a row of {tokens} tokens, or one of its ids, is out of this model's range")
         struct = self._struct
-        wanted = min(first or tokens, tokens)
+        rows = min(first or tokens, tokens)
         pooled = struct.pooling != 0
         # The C code writes whole panels; the padding is cut off here.
-        out = np.empty(round_up(self.outputs, PANEL) if pooled else wanted * struct.width, np.float32)
+        out = np.empty(round_up(self.outputs, PANEL) if pooled else rows * struct.width, np.float32)
         embedded = self._embed(ids, types)
         scratch = self._scratch.address(struct, tokens)
-        self._forward(ctypes.addressof(struct), embedded.ctypes.data, tokens, wanted, scratch, out.ctypes.data)
-        return out[: self.outputs] if pooled else out.reshape(wanted, struct.width)[:, : self._width]
+        self._forward(ctypes.addressof(struct), embedded.ctypes.data, tokens, rows, scratch, out.ctypes.data)
+        return out[: self.outputs] if pooled else out.reshape(rows, struct.width)[:, : self._width]
 
     def _embed(self, ids: list[int], types: list[int]) -> Array:
         """Return the sum of word, position and token type embeddings, padded to whole panels."""
@@ -144,8 +144,8 @@ def _load_existing(path: Path) -> PackedWeights | None:
         status = path.lstat()
     except OSError:
         return None
-    foreign = hasattr(os, "getuid") and (status.st_uid != os.getuid() or status.st_mode & 0o022)
-    if foreign or not stat.S_ISREG(status.st_mode):
+    is_untrusted = hasattr(os, "getuid") and (status.st_uid != os.getuid() or status.st_mode & 0o022)
+    if is_untrusted or not stat.S_ISREG(status.st_mode):
         log.warning("packed weights at %s are ignored: another user can write to them", path)
         return None
     try:

@@ -51,8 +51,8 @@ class Template:
 
     def single(self, text: list[int], *, marker: int | None = None) -> tuple[list[int], list[int]]:
         """Return the ids and token types of a single text, with an optional marker after the leading special tokens."""
-        marked = text if marker is None else [marker, *text]
-        ids = [*self.before, *marked, *self.after]
+        tokens = text if marker is None else [marker, *text]
+        ids = [*self.before, *tokens, *self.after]
         return ids, [self.types[0]] * len(ids)
 
 

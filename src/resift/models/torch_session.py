@@ -36,7 +36,7 @@ class TorchSession:
             # The temporary folder contains only pinned files, because transformers would also read other known files.
             with tempfile.TemporaryDirectory() as folder:
                 for pinned in files.spec.files:
-                    _link(files.folder / pinned.name, Path(folder, pinned.name))
+                    _link_or_copy(files.folder / pinned.name, Path(folder, pinned.name))
                 model, loading = auto.from_pretrained(
                     folder,
                     local_files_only=True,
@@ -70,7 +70,7 @@ class TorchSession:
             return np.asarray(logits.float().cpu().numpy(), np.float32)
 
 
-def _link(source: Path, target: Path) -> None:
+def _link_or_copy(source: Path, target: Path) -> None:
     target.parent.mkdir(exist_ok=True)
     try:
         target.symlink_to(source)

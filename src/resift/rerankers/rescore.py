@@ -125,12 +125,14 @@ async def rerank_hits(
 
     `k` is the number of hits that the caller keeps, for the event.
     """
-    started = time.perf_counter()
+    start = time.perf_counter()
     # A hit without text is not scored, because a model would score an empty text like any other.
-    texts = [_with_text(hit, missing_text, text_keys) for hit in hits]
+    texts = [_add_text(hit, missing_text, text_keys) for hit in hits]
     scorable = [i for i, hit in enumerate(texts) if hit is not None]
     with nullcontext() if sink is None else ambient_sink(sink):
-        scores = await _score(scorer, query, [hit for hit in texts if hit is not None], deadline or Deadline.never())
+        scores = await _score_all(
+            scorer, query, [hit for hit in texts if hit is not None], deadline or Deadline.never()
+        )
     values: list[float | None] = [None] * len(hits)
     for i, value in zip(scorable, scores.values, strict=True):
         # A third-party scorer may return NaN, which cannot be ordered.
@@ -147,7 +149,7 @@ async def rerank_hits(
         degraded, reason = True, reason or f"{scores.provider} scored nothing: no hit has text"
     elif failed:
         reason = reason or f"{failed} of {len(scorable)} hits were not scored"
-    latency_ms = (time.perf_counter() - started) * 1000
+    latency_ms = (time.perf_counter() - start) * 1000
     if is_observed(sink):
         event = Reranked(
             provider=scores.provider,
@@ -163,7 +165,7 @@ async def rerank_hits(
     return RerankResult(ordered, record, scores.provider, unscored, degraded, reason, latency_ms, follows)
 
 
-async def _score(scorer: Scorer, query: str, hits: list[Hit], deadline: Deadline) -> Scores:
+async def _score_all(scorer: Scorer, query: str, hits: list[Hit], deadline: Deadline) -> Scores:
     if not hits:
         return Scores((), display_name(scorer))
     try:
@@ -222,7 +224,7 @@ def order_by_scores(
     return ranked, record
 
 
-def _with_text(hit: Hit, policy: MissingText, keys: Sequence[str] | None) -> Hit | None:
+def _add_text(hit: Hit, policy: MissingText, keys: Sequence[str] | None) -> Hit | None:
     if hit.text.strip():
         return hit
     text = read_text(hit.metadata, keys).text or (hit.id if policy == "id" else "")

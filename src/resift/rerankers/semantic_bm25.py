@@ -201,8 +201,8 @@ class PoolBM25:
             rows = [[document.terms.get(term, 0) for document in documents] for term in spellings]
             counts = rows[0] if len(rows) == 1 else [sum(column) for column in zip(*rows, strict=True)]
             # A word that no text contains counts as if one text contained it, so its absence lowers all scores.
-            containing = max(sum(map(bool, counts)), 1)
-            weight = math.log(1 + (len(texts) - containing + 0.5) / (containing + 0.5))
+            document_frequency = max(sum(map(bool, counts)), 1)
+            weight = math.log(1 + (len(texts) - document_frequency + 0.5) / (document_frequency + 0.5))
             weights.append(weight)
             for part, count, norm in zip(parts, counts, norms, strict=True):
                 if count:

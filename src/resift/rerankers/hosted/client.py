@@ -123,14 +123,14 @@ class ProviderClient:
         """
         provider = self.endpoint.provider
         content = dump_body(payload)
-        until = deadline.sooner(self.timeout_s)
-        if until.expired:
+        request_deadline = deadline.sooner(self.timeout_s)
+        if request_deadline.expired:
             raise DeadlineExceeded(f"No time left to call {provider}.")
         model = payload.get("model") if isinstance(payload, Mapping) else None
         # A wait for our own concurrency limit must not count as a failure of the provider.
         sent = False
         try:
-            async with asyncio.timeout(until.timeout_s), self._limit.permit():
+            async with asyncio.timeout(request_deadline.timeout_s), self._limit.permit():
                 sent = True
                 body = await self._exchange(path, content, model)
         except TimeoutError as exc:
@@ -156,7 +156,7 @@ class ProviderClient:
     async def _attempt(self, path: str, content: bytes, model: str | None, *, stale_is_failure: bool = False) -> bytes:
         httpx = self._httpx
         client = await warm_client(self.endpoint)
-        connected = answered = False
+        connected = has_response = False
 
         async def trace(event: str, _info: object) -> None:
             nonlocal connected
@@ -166,7 +166,7 @@ class ProviderClient:
             async with client.stream(
                 "POST", self.endpoint.url(path), content=content, headers=self._headers(), extensions={"trace": trace}
             ) as response:
-                answered = True
+                has_response = True
                 if response.status_code != 200:
                     raise await self._status_error(response, model)
                 encoding = response.headers.get("content-encoding", "").strip().lower()
@@ -178,10 +178,10 @@ class ProviderClient:
             raise self._bad_answer(exc) from None
         # Not chained, because a transport error contains the request with the key and the texts.
         except (httpx.TransportError, httpx.StreamError) as exc:
-            if answered and isinstance(exc, httpx.RemoteProtocolError):
+            if has_response and isinstance(exc, httpx.RemoteProtocolError):
                 raise self._bad_answer(UnusableBody("it is incomplete")) from None
             # No new connection and no response: the warm connection was dead, and nothing was processed.
-            if not (answered or connected or stale_is_failure):
+            if not (has_response or connected or stale_is_failure):
                 raise _StaleConnection from None
             raise self._unreachable(exc) from None
 

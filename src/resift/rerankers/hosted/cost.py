@@ -148,14 +148,14 @@ class Spending:
     def reserve(self, provider: str, usd: float, limits: CostLimits, now_s: float) -> None:
         """Add the expected cost of a call, or raise CostLimitExceeded if it would exceed a limit."""
         with self._lock:
-            spent = (0.0, self._minute.total(now_s), self._day.total(now_s))
+            totals = (0.0, self._minute.total(now_s), self._day.total(now_s))
             names = ("call", "minute", "day")
-            for name, limit, before in zip(names, (limits.call, limits.minute, limits.day), spent, strict=True):
+            for name, limit, spent_usd in zip(names, (limits.call, limits.minute, limits.day), totals, strict=True):
                 # Sums of floats need a small tolerance.
-                if limit is not None and before + usd > limit + 1e-9:
-                    already = f" on top of ${before:.6f}" if before else ""
+                if limit is not None and spent_usd + usd > limit + 1e-9:
+                    suffix = f" on top of ${spent_usd:.6f}" if spent_usd else ""
                     raise CostLimitExceeded(
-                        f"{provider} would cost about ${usd:.6f}{already}; the limit per {name} is ${limit:g}"
+                        f"{provider} would cost about ${usd:.6f}{suffix}; the limit per {name} is ${limit:g}"
                     )
             self._add(now_s, usd)
 

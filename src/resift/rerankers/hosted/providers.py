@@ -89,8 +89,8 @@ def read_scores(answer: object, provider: Provider, *, count: int) -> list[float
     if provider.rows_at is not None:
         rows = answer.get(provider.rows_at) if isinstance(answer, Mapping) else None
     if not isinstance(rows, list):
-        where = f"no list under {provider.rows_at!r}" if provider.rows_at else "no list"
-        raise _bad_answer(provider, f"it has {where}")
+        problem = f"no list under {provider.rows_at!r}" if provider.rows_at else "no list"
+        raise _bad_answer(provider, f"it has {problem}")
     if len(rows) != count:
         raise _bad_answer(provider, f"it has {len(rows)} rows for {count} documents")
     scores: dict[int, float] = {}

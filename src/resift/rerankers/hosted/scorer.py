@@ -170,8 +170,8 @@ class HostedReranker(FusesThenScores):
             raise InputError(f"The query is empty; {self.name} scores hits against a query.")
         query = (f"{self.instruction}\nQuery: {query}" if self.instruction else query)[: self._max_chars]
         # Empty texts are not sent, because there is nothing to score.
-        sent = [i for i, hit in enumerate(hits) if hit.text.strip()]
-        texts = [hits[i].text[: self._max_chars] for i in sent]
+        scorable = [i for i, hit in enumerate(hits) if hit.text.strip()]
+        texts = [hits[i].text[: self._max_chars] for i in scorable]
         batches = self._plan_batches(query, texts)
         expected = [estimate_usage(query, [texts[i] for i in batch]) for batch in batches]
         reserved = 0.0
@@ -192,7 +192,7 @@ class HostedReranker(FusesThenScores):
         for batch, result in zip(batches, results, strict=True):
             if isinstance(result, tuple):
                 for i, value in zip(batch, result[0], strict=True):
-                    values[sent[i]] = value
+                    values[scorable[i]] = value
         reason = None
         unsent = len(texts) - sum(map(len, batches))
         if failures:

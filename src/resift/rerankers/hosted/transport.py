@@ -44,8 +44,8 @@ class _LoopClients:
         with self._lock:
             if loop not in self._clients:
                 # The transports of an abruptly closed loop keep it alive, so drop them.
-                for closed in [other for other in self._clients if other.is_closed()]:
-                    del self._clients[closed]
+                for closed_loop in [other for other in self._clients if other.is_closed()]:
+                    del self._clients[closed_loop]
             return self._clients.setdefault(loop, {})
 
     def pop(self, loop: asyncio.AbstractEventLoop) -> Clients:
