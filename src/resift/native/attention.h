@@ -2,15 +2,15 @@
 #ifndef RESIFT_ATTENTION_H
 #define RESIFT_ATTENTION_H
 
-/* Tokens whose scores are in memory at a time: those of 512 tokens with each other would leave no room in the caches.
- * A multiple of the rows of every kernel's tiles. A row's highest score and the sum of its exponentials are slow to
- * come: each is used some rows later, so that nobody waits for it. */
+/* Queries whose scores are in memory at the same time; the scores of all pairs of 512 tokens would fill the caches.
+ * A multiple of the tile rows of every kernel. A row's highest score and the sum of its exponentials have a high
+ * latency, so each is used some rows later. */
 enum { ATTENTION_ROWS = 48, ROWS_LATER = 2 };
 
-/* The length of a row of attention scores: whole panels. */
+/* Length of a row of attention scores, rounded up to whole panels. */
 INLINE int32_t padded(int32_t tokens) { return (tokens + PANEL - 1) / PANEL * PANEL; }
 
-/* One head's keys, which begin at a column, transposed to [width][columns] with zeros behind the last token. */
+/* Keys of the head that begins at a column, transposed to [width][columns], with zeros after the last token. */
 INLINE void transpose_keys(Matrix qkv, int32_t start, int32_t tokens, int32_t width, float factor, float *out,
                            int32_t columns)
 {
@@ -24,7 +24,7 @@ INLINE void transpose_keys(Matrix qkv, int32_t start, int32_t tokens, int32_t wi
         }
 }
 
-/* out[r][0..16 * vectors) = factor * sum over k of left[r][k] * right[k][...], added up from k = 0 on. */
+/* out[r][0..16 * vectors) = factor * sum over k of left[r][k] * right[k][...], added in order from k = 0. */
 INLINE void matmul_block(const int rows, const int vectors, const float *left, int64_t left_stride, const float *right,
                          int64_t right_stride, int32_t depth, float factor, float *out, int64_t out_stride,
                          Range *range)
@@ -56,7 +56,7 @@ INLINE void matmul_block(const int rows, const int vectors, const float *left, i
     if (range) *range = seen;
 }
 
-/* Whole blocks in functions of their own: nothing else may take registers from the sums. */
+/* Whole blocks are separate functions, so that nothing else takes registers from the sums. */
 NOINLINE void score_block(const float *queries, int64_t stride, const float *keys, int64_t columns, int32_t width,
                           float factor, float *out)
 {
@@ -68,12 +68,12 @@ NOINLINE void context_block(const float *weights, int64_t columns, const float *
     matmul_block(CONTEXT_ROWS, CONTEXT_VECTORS, weights, columns, values, stride, tokens, 1.0f, out, out_stride, range);
 }
 
-/* The scores of some queries with the keys of all tokens. */
+/* Scores of some queries with the keys of all tokens. */
 static void attention_scores(const float *queries, int64_t stride, int32_t rows, int32_t tokens, int32_t width,
                              const float *keys, int32_t columns, float factor, float *out)
 {
     for (int32_t column = 0; column < tokens; column += SCORE_VECTORS * LANES) {
-        /* What is left of the last panel is read by nobody. */
+        /* The rest of the last panel is never read. */
         const int left = (tokens - column + LANES - 1) / LANES, vectors = left < SCORE_VECTORS ? left : SCORE_VECTORS;
         for (int32_t row = 0; row < rows; row += SCORE_ROWS) {
             const int here = rows - row < SCORE_ROWS ? rows - row : SCORE_ROWS;
@@ -103,15 +103,15 @@ static void attention_scores(const float *queries, int64_t stride, int32_t rows,
     }
 }
 
-/* The highest of a row's scores and of one found before. */
+/* Maximum of a row's scores and a previous maximum. */
 INLINE Lanes higher_scores(Lanes highest, const float *row, int32_t left)
 {
     EACH_CHAIN highest = higher_first(left - LANES * i, highest, load(row + LANES * i));
     return highest;
 }
 
-/* Turn a row of scores, whose highest is known, into exponentials, and return the reciprocal of their sum. On the way
- * an earlier row is multiplied by its own, and a later row's highest score is found: in units that have time then. */
+/* Turn a row of scores, whose highest is known, into exponentials, and return the reciprocal of their sum. At the same
+ * time, an earlier row is multiplied by its reciprocal, and a later row's highest score is found, in idle units. */
 INLINE float exponentiate(float *row, int32_t count, const Exponential *exponential, float highest, float *earlier,
                           float share, const float *later, float *highest_later)
 {
@@ -130,13 +130,13 @@ INLINE float exponentiate(float *row, int32_t count, const Exponential *exponent
     return 1.0f / sum_of_lanes(sum);
 }
 
-/* What lies behind `count` may hold anything afterwards; rows have room for whole panels. */
+/* Values after `count` are undefined afterwards; rows have room for whole panels. */
 NOINLINE void softmax(float *scores, int64_t stride, int32_t rows, int32_t count)
 {
     static const float of_exp[5] = {0x1.694000p-10f, 0x1.125edcp-7f, 0x1.555b5ap-5f, 0x1.555450p-3f, 0x1.fffff6p-2f};
     const Exponential exponential = kept_exponential(exponential_of(of_exp));
     const int64_t away = ROWS_LATER * stride;
-    float number[ATTENTION_ROWS + ROWS_LATER]; /* of each row the highest score, then the reciprocal of the sum */
+    float number[ATTENTION_ROWS + ROWS_LATER]; /* per row: the highest score, later the reciprocal of the sum */
     for (int32_t r = 0; r < ROWS_LATER && r < rows; r++) {
         Lanes highest = all(-3.402823466e+38f);
         for (int32_t at = 0; at < count; at += CHAINS * LANES)
@@ -145,7 +145,7 @@ NOINLINE void softmax(float *scores, int64_t stride, int32_t rows, int32_t count
     }
     for (int32_t r = 0; r < rows; r++) {
         float *row = scores + r * stride, *highest_later = number + r + ROWS_LATER;
-        /* Past the last row nobody reads what is found. */
+        /* Results past the last row are never read. */
         const float *later = r + ROWS_LATER < rows ? row + away : row;
         number[r] = r < ROWS_LATER ? exponentiate(row, count, &exponential, number[r], NULL, 0, later, highest_later)
                                    : exponentiate(row, count, &exponential, number[r], row - away,
@@ -156,7 +156,7 @@ NOINLINE void softmax(float *scores, int64_t stride, int32_t rows, int32_t count
             store(scores + r * stride + at, mul(load(scores + r * stride + at), all(number[r])));
 }
 
-/* The values of all tokens, which begin at a column, mixed by the attention weights of some. */
+/* Values of all tokens, beginning at a column, combined by the attention weights of some queries. */
 static void attention_context(const float *weights, int32_t columns, int32_t rows, int32_t tokens, Matrix qkv,
                               int32_t start, int32_t width, float *out, int64_t out_stride, Range *range)
 {
@@ -176,7 +176,7 @@ static void attention_context(const float *weights, int32_t columns, int32_t row
     }
 }
 
-/* One head's queries, which begin at a column, times a factor. */
+/* Queries of the head that begins at a column, times a factor. */
 INLINE void copy_queries(Matrix qkv, int32_t start, int32_t tokens, int32_t width, float factor, float *out)
 {
     for (int32_t token = 0; token < tokens; token++)
@@ -184,7 +184,7 @@ INLINE void copy_queries(Matrix qkv, int32_t start, int32_t tokens, int32_t widt
             store(out + (int64_t)token * width + d, mul(load(place(qkv, token, start + d)), all(factor)));
 }
 
-/* Floats of scratch that attention needs: one head's keys and queries, and the scores of some rows. */
+/* Scratch size of attention in floats: one head's keys and queries, and the scores of some rows. */
 INLINE int64_t attention_scratch(int64_t tokens, int64_t width)
 {
     const int64_t columns = padded((int32_t)tokens);

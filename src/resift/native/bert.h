@@ -1,8 +1,8 @@
-/* A BERT encoder with dynamically quantized int8 weights: its weights in memory and what a kernel offers.
+/* A BERT encoder with dynamically quantized int8 weights: the memory layout of the weights and the kernel interface.
  *
- * The arithmetic is defined once, in vectors of 16 lanes (lanes_*.h): which products are fused with a sum, and in
- * which order sums are added up. It is the order of ONNX Runtime 1.31 on a processor with AVX-512 VNNI. Each kernel
- * emulates exactly that, so that a score has the same bits on every processor; portable C is the oracle. */
+ * The arithmetic is defined once, in vectors of 16 lanes (lanes_*.h): which products are fused with a sum, and the
+ * order of additions. It matches ONNX Runtime 1.31 on a processor with AVX-512 VNNI. Each kernel reproduces it
+ * exactly, so that scores are bit-identical on every processor; portable C is the reference. */
 #ifndef RESIFT_BERT_H
 #define RESIFT_BERT_H
 
@@ -25,8 +25,8 @@ enum {
 typedef struct {
     int32_t inputs, outputs;
     const void *packed;
-    const int32_t *sums; /* of each output's weights */
-    const float *scales; /* of each output */
+    const int32_t *sums; /* sum of the weights of each output */
+    const float *scales; /* one per output */
     const float *bias;
 } Linear;
 
@@ -40,7 +40,7 @@ typedef struct {
     LayerNorm attention_norm, ffn_norm;
 } Layer;
 
-/* A table of embeddings as bytes: value = scale * (byte - zero_point). */
+/* A table of quantized embeddings: value = scale * (byte - zero_point). */
 typedef struct {
     const uint8_t *values;
     float scale;
@@ -50,24 +50,24 @@ typedef struct {
 typedef struct {
     int32_t hidden, heads, ffn, layers;
     float attention_scale;
-    int32_t scale_query_and_key; /* attention_scale is on each of both; else on their product */
+    int32_t scale_query_and_key; /* attention_scale applies to both, otherwise to their product */
     Embedding word, token_type;
     const float *position;
     LayerNorm embedding_norm;
     const Layer *layer;
-    int32_t classes; /* 0 if the states of tokens are the answer */
+    int32_t classes; /* 0 if the output is the token states */
     Linear pooler, classifier;
 } Bert;
 
 #define DECLARE_BERT_KERNEL(kernel)                                                                              \
-    /* Bytes that the weights [inputs][outputs] of a linear layer take when packed. */                           \
+    /* Packed size in bytes of the weights [inputs][outputs] of a linear layer. */                               \
     EXPORT int64_t KERNEL_FUNCTION(bert_packed_size, kernel)(int32_t inputs, int32_t outputs);                   \
-    /* Lay weights [inputs][outputs] out for this kernel, and add up each output's. */                           \
+    /* Pack weights [inputs][outputs] for this kernel, and sum the weights of each output. */                    \
     EXPORT void KERNEL_FUNCTION(bert_pack, kernel)(const int8_t *weights, int32_t inputs, int32_t outputs,       \
                                                    void *packed, int32_t *sums);                                 \
-    /* Floats of scratch that a pass over so many tokens needs. */                                               \
+    /* Scratch size in floats for a pass over this many tokens. */                                               \
     EXPORT int64_t KERNEL_FUNCTION(bert_scratch, kernel)(const Bert *bert, int32_t tokens);                      \
-    /* Write the classes' logits, or the states of the first `wanted` tokens after the last layer. */            \
+    /* Write the logits of the classes, or the states of the first `wanted` tokens after the last layer. */      \
     EXPORT void KERNEL_FUNCTION(bert_forward, kernel)(const Bert *bert, const int32_t *ids,                      \
                                                       const int32_t *token_types, int32_t tokens, int32_t wanted, \
                                                       float *scratch, float *out);

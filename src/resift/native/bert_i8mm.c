@@ -1,4 +1,4 @@
-/* The NEON kernel with products of matrices, which the compiler flags of this file allow. */
+/* The NEON kernel with matrix products, which the compiler flags of this file enable. */
 #include "lanes_neon.h"
 #include "vector_math.h"
 #include "encoder.h"

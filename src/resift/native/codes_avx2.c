@@ -3,7 +3,7 @@
 
 #include <immintrin.h>
 
-/* Bits set in each byte: a table of 16 answers, asked for both halves of the byte. */
+/* Number of bits set in each byte, by a table lookup for each half of the byte. */
 static inline __m256i bits_in_bytes(__m256i x)
 {
     const __m256i table = _mm256_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4, 0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3,
@@ -21,7 +21,7 @@ static void block_distances(const uint64_t *codes, int32_t words, const uint64_t
         for (int32_t word = 0; word < words; word++) {
             const __m256i code = _mm256_loadu_si256((const __m256i *)(codes + (int64_t)word * ROWS + row));
             const __m256i differing = _mm256_xor_si256(code, _mm256_set1_epi64x((long long)slices[word]));
-            __m256i sum = _mm256_setzero_si256(); /* at most 8 x 15 in a byte */
+            __m256i sum = _mm256_setzero_si256(); /* at most 8 x 15 per byte */
             for (int bit = SIZE_BITS; bit > 0; bit--) {
                 const __m256i plane = _mm256_set1_epi64x((long long)slices[(int64_t)bit * words + word]);
                 sum = _mm256_add_epi8(_mm256_add_epi8(sum, sum), bits_in_bytes(_mm256_and_si256(differing, plane)));

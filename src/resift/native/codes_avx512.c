@@ -4,7 +4,7 @@
 
 #include <immintrin.h>
 
-/* This kernel is chosen for VNNI; VPOPCNTDQ came a generation later and is asked for here. */
+/* This kernel requires VNNI. VPOPCNTDQ came a generation later, so it is checked for here. */
 __attribute__((target("avx512f,avx512bw,avx512vpopcntdq"))) static void counted(const uint64_t *codes, int32_t words,
                                                                                const uint64_t *slices, uint16_t *distances)
 {
@@ -25,7 +25,7 @@ __attribute__((target("avx512f,avx512bw,avx512vpopcntdq"))) static void counted(
     }
 }
 
-/* Bits set in each byte: a table of 16 answers, asked for both halves of the byte. */
+/* Number of bits set in each byte, by a table lookup for each half of the byte. */
 static inline __m512i bits_in_bytes(__m512i x)
 {
     const __m512i table = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4));
@@ -42,7 +42,7 @@ static void looked_up(const uint64_t *codes, int32_t words, const uint64_t *slic
         for (int32_t word = 0; word < words; word++) {
             const __m512i code = _mm512_loadu_si512(codes + (int64_t)word * ROWS + row);
             const __m512i differing = _mm512_xor_si512(code, _mm512_set1_epi64((long long)slices[word]));
-            __m512i sum = _mm512_setzero_si512(); /* at most 8 x 15 in a byte */
+            __m512i sum = _mm512_setzero_si512(); /* at most 8 x 15 per byte */
             for (int bit = SIZE_BITS; bit > 0; bit--) {
                 const __m512i plane = _mm512_set1_epi64((long long)slices[(int64_t)bit * words + word]);
                 sum = _mm512_add_epi8(_mm512_add_epi8(sum, sum), bits_in_bytes(_mm512_and_si512(differing, plane)));

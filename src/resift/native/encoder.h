@@ -1,4 +1,4 @@
-/* One forward pass of one text on the calling thread; the last part of every kernel. */
+/* The forward pass of bert.h for one text on the calling thread; included by every kernel. */
 #include "linear.h"
 
 #include "attention.h"
@@ -24,10 +24,10 @@ static void embeddings(const Bert *bert, const int32_t *ids, const int32_t *toke
         }
 }
 
-/* The widest activations of a layer: query, key and value together, or the feed-forward layer. */
+/* Width of a layer's widest activations: query, key and value together, or the feed-forward layer. */
 INLINE int64_t widest(const Bert *bert) { return bert->ffn > 3 * bert->hidden ? bert->ffn : 3 * bert->hidden; }
 
-/* Floats that hold the levels of so many tokens, and those that hold what is noted of them. */
+/* Size in floats of the levels of this many tokens, and of the data recorded per block. */
 INLINE int64_t levels_scratch(const Bert *bert, int64_t tokens)
 {
     return tokens * widest(bert) * (int64_t)sizeof(Activation) / (int64_t)sizeof(float);
@@ -81,7 +81,7 @@ EXPORT void KERNEL_FUNCTION(bert_forward, KERNEL)(const Bert *bert, const int32_
     layer_norm(&bert->embedding_norm, mixed, tokens, bert->hidden, states, &range);
     for (int32_t number = 0; number < bert->layers; number++) {
         const Layer *layer = bert->layer + number;
-        /* Activations are quantized over all tokens, so only what follows the last range can be left out. */
+        /* Activations are quantized over all tokens, so only steps after the last range can be skipped. */
         const int32_t kept = number + 1 < bert->layers ? tokens : wanted;
         quantize(in_rows(states, bert->hidden), tokens, bert->hidden, &range, &in);
         linear_layer(&layer->qkv, &in, tokens, PLAIN, NULL, wide, NULL);

@@ -1,8 +1,8 @@
-/* How functions are named and seen from outside the library. */
+/* Names and visibility of exported functions. */
 #ifndef RESIFT_EXPORT_H
 #define RESIFT_EXPORT_H
 
-/* Each kernel's functions carry its name, as in bert_forward_avx512. */
+/* Function names end with the name of the kernel, as in bert_forward_avx512. */
 #define KERNEL_FUNCTION_(name, kernel) name##_##kernel
 #define KERNEL_FUNCTION(name, kernel) KERNEL_FUNCTION_(name, kernel)
 

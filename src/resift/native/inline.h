@@ -1,4 +1,4 @@
-/* For kernels with vector instructions: everything in one function, loops over registers unrolled. */
+/* Macros for kernels with vector instructions, which are inlined into one function with unrolled register loops. */
 #ifndef RESIFT_INLINE_H
 #define RESIFT_INLINE_H
 

@@ -1,4 +1,4 @@
-/* Sixteen lanes in two registers of AVX2 with FMA. */
+/* Sixteen lanes in two AVX2 registers, with FMA. */
 #ifndef RESIFT_LANES_H
 #define RESIFT_LANES_H
 
@@ -81,7 +81,7 @@ INLINE Lanes where_above(Lanes v, float limit, Lanes then, Lanes otherwise)
                  _mm256_blendv_ps(otherwise.b, then.b, _mm256_cmp_ps(v.b, bound, _CMP_GT_OQ)));
 }
 
-/* Two factors, because 2^-128 is no normal number; only the second product can round. */
+/* Two factors, because 2^-128 is not a normal number; only the second product can round. */
 INLINE __m256 times_power_of_two8(__m256 v, __m256 power)
 {
     const __m256i whole = _mm256_cvtps_epi32(power), half = _mm256_srai_epi32(whole, 1);
@@ -145,10 +145,10 @@ INLINE Ints load_bytes(const uint8_t *at)
     return ints(_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_unpackhi_epi64(bytes, bytes)));
 }
 INLINE Lanes to_floats(Ints v) { return lanes(_mm256_cvtepi32_ps(v.a), _mm256_cvtepi32_ps(v.b)); }
-/* To the nearest, ties to even. */
+/* Rounds to nearest, ties to even. */
 INLINE Ints to_ints(Lanes v) { return ints(_mm256_cvtps_epi32(v.a), _mm256_cvtps_epi32(v.b)); }
 
-/* Levels cut off at 0 and 255. */
+/* Levels, clamped to 0 and 255. */
 INLINE void store_levels(Activation *at, Ints level)
 {
     const __m128i low = _mm_packs_epi32(_mm256_castsi256_si128(level.a), _mm256_extracti128_si256(level.a, 1));
@@ -178,7 +178,7 @@ INLINE void transpose8(__m256 v[8])
 
 INLINE void transpose(Lanes v[LANES])
 {
-    __m256 quarter[4][8]; /* of rows 0-7 and 8-15, of columns 0-7 and 8-15 */
+    __m256 quarter[4][8]; /* rows 0-7 and 8-15 x columns 0-7 and 8-15 */
     for (int i = 0; i < 8; i++) {
         quarter[0][i] = v[i].a;
         quarter[1][i] = v[i].b;

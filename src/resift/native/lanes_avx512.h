@@ -1,4 +1,4 @@
-/* Sixteen lanes in one register of AVX-512, and integer products by VNNI. */
+/* Sixteen lanes in one AVX-512 register, with VNNI for integer products. */
 #ifndef RESIFT_LANES_H
 #define RESIFT_LANES_H
 
@@ -12,14 +12,14 @@ typedef __m512i Ints;
 typedef uint8_t Activation;
 
 enum {
-    CHAINS = 4, /* vectors that go through a chain of dependent steps together */
-    SCORE_ROWS = 6, SCORE_VECTORS = 4, CONTEXT_ROWS = 12, CONTEXT_VECTORS = 2, /* tiles of attention */
+    CHAINS = 4, /* vectors that pass through a chain of dependent steps together */
+    SCORE_ROWS = 6, SCORE_VECTORS = 4, CONTEXT_ROWS = 12, CONTEXT_VECTORS = 2, /* attention tiles */
     TILE_ROWS = 6, TILE_VECTORS = 4, /* a tile of a linear layer */
     ACTIVATION_SHIFT = 0
 };
 
 INLINE Lanes all(float value) { return _mm512_set1_ps(value); }
-/* A number that compilers are to keep in a register, where they would read it from memory each time. */
+/* A constant that must stay in a register; compilers would otherwise read it from memory each time. */
 INLINE Lanes kept(Lanes v)
 {
     __asm__("" : "+v"(v));
@@ -59,7 +59,7 @@ INLINE float sum_of_lanes(Lanes v)
     return sum_of_eight(_mm256_add_ps(_mm512_extractf32x8_ps(v, 1), _mm512_castps512_ps256(v)));
 }
 
-/* Written as the instruction itself: compilers move the accumulators of the intrinsic around. */
+/* Inline assembly, because compilers move the accumulators of the intrinsic between registers. */
 INLINE void accumulate(Lanes *sum, Lanes a, Lanes b)
 {
     __asm__("vfmadd231ps %2, %1, %0" : "+v"(*sum) : "v"(a), "v"(b));
@@ -72,9 +72,9 @@ INLINE Ints add_ints(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
 INLINE Ints sub_ints(Ints a, Ints b) { return _mm512_sub_epi32(a, b); }
 INLINE Ints mul_ints(Ints a, Ints b) { return _mm512_mullo_epi32(a, b); }
 INLINE Lanes to_floats(Ints v) { return _mm512_cvtepi32_ps(v); }
-INLINE Ints to_ints(Lanes v) { return _mm512_cvtps_epi32(v); } /* to the nearest, ties to even */
+INLINE Ints to_ints(Lanes v) { return _mm512_cvtps_epi32(v); } /* rounds to nearest, ties to even */
 
-/* Levels cut off at 0 and 255. */
+/* Levels, clamped to 0 and 255. */
 INLINE void store_levels(Activation *at, Ints level)
 {
     level = _mm512_max_epi32(level, _mm512_setzero_si512());
@@ -119,11 +119,11 @@ INLINE void add_dots(Ints *sum, Ints levels, Ints weights)
     __asm__("vpdpbusd %2, %1, %0" : "+v"(*sum) : "v"(levels), "v"(weights));
 }
 
-/* The integer products of some rows with one tile's columns. */
+/* Integer products of some rows with the columns of one tile. */
 INLINE void multiply(const int rows, const Quantized *in, int32_t row, const Linear *linear, int32_t column,
                      Ints total[TILE_ROWS][TILE_VECTORS])
 {
-    Ints sum[TILE_ROWS][TILE_VECTORS]; /* in registers: as far as the compiler knows, `total` may overlap the weights */
+    Ints sum[TILE_ROWS][TILE_VECTORS]; /* local, because for the compiler `total` may alias the weights */
     const int64_t inputs = linear->inputs;
     const Activation *levels = in->levels + row * inputs;
     const Weight *weights = (const Weight *)linear->packed + column * inputs;

@@ -1,5 +1,5 @@
-/* Sixteen lanes in four registers of ARM64, and integer products by the dot product instruction, or by the
- * product of 2 x 8 and 8 x 2 matrices (i8mm), which does twice as much at a time. */
+/* Sixteen lanes in four ARM64 registers. Integer products use the dot product instruction, or the product of 2 x 8 and
+ * 8 x 2 matrices (i8mm), which does twice as much work per instruction. */
 #ifndef RESIFT_LANES_H
 #define RESIFT_LANES_H
 
@@ -20,7 +20,7 @@ typedef struct {
 typedef struct {
     int32x4_t q[4];
 } Ints;
-/* The instruction takes signed bytes only, so levels are stored less 128. */
+/* The instruction takes only signed bytes, so levels are stored minus 128. */
 typedef int8_t Activation;
 
 enum { CHAINS = 2, ACTIVATION_SHIFT = 128, TILE_ROWS = 6, TILE_VECTORS = 1 };
@@ -46,7 +46,7 @@ INLINE Lanes square_root(Lanes a) { MAP(Lanes, vsqrtq_f32(a.q[i])); }
 INLINE Lanes fma3(Lanes a, Lanes b, Lanes c) { MAP(Lanes, vfmaq_f32(c.q[i], a.q[i], b.q[i])); }
 INLINE Lanes minus_product(Lanes a, Lanes b, Lanes c) { MAP(Lanes, vfmsq_f32(c.q[i], a.q[i], b.q[i])); }
 INLINE Lanes minus_both(Lanes a, Lanes b, Lanes c) { MAP(Lanes, vfmsq_f32(vnegq_f32(c.q[i]), a.q[i], b.q[i])); }
-/* Compared and chosen as on x86: the instructions for minimum and maximum treat -0 and NaN in another way. */
+/* Compare and select as on x86, because the minimum and maximum instructions treat -0 and NaN differently. */
 INLINE Lanes lower(Lanes a, Lanes b) { MAP(Lanes, vbslq_f32(vcltq_f32(a.q[i], b.q[i]), a.q[i], b.q[i])); }
 INLINE Lanes higher(Lanes a, Lanes b) { MAP(Lanes, vbslq_f32(vcgtq_f32(a.q[i], b.q[i]), a.q[i], b.q[i])); }
 INLINE Lanes magnitude(Lanes a) { MAP(Lanes, vabsq_f32(a.q[i])); }
@@ -59,7 +59,7 @@ INLINE Lanes where_above(Lanes v, float limit, Lanes then, Lanes otherwise)
     MAP(Lanes, vbslq_f32(vcgtq_f32(v.q[i], vdupq_n_f32(limit)), then.q[i], otherwise.q[i]));
 }
 
-/* Two factors, because 2^-128 is no normal number; only the second product can round. */
+/* Two factors, because 2^-128 is not a normal number; only the second product can round. */
 INLINE float32x4_t times_power_of_two4(float32x4_t v, float32x4_t power)
 {
     const int32x4_t whole = vcvtnq_s32_f32(power), half = vshrq_n_s32(whole, 1), rest = vsubq_s32(whole, half);
@@ -95,7 +95,7 @@ INLINE float highest_lane(Lanes v)
 {
     return vmaxvq_f32(vmaxq_f32(vmaxq_f32(v.q[0], v.q[1]), vmaxq_f32(v.q[2], v.q[3])));
 }
-/* Both halves first, then neighbors, then neighbors of these. */
+/* Add the two halves first, then adjacent lanes, then adjacent sums. */
 INLINE float sum_of_lanes(Lanes v)
 {
     const float32x4_t low = vaddq_f32(v.q[2], v.q[0]), high = vaddq_f32(v.q[3], v.q[1]);
@@ -122,9 +122,9 @@ INLINE Ints add_ints(Ints a, Ints b) { MAP(Ints, vaddq_s32(a.q[i], b.q[i])); }
 INLINE Ints sub_ints(Ints a, Ints b) { MAP(Ints, vsubq_s32(a.q[i], b.q[i])); }
 INLINE Ints mul_ints(Ints a, Ints b) { MAP(Ints, vmulq_s32(a.q[i], b.q[i])); }
 INLINE Lanes to_floats(Ints v) { MAP(Lanes, vcvtq_f32_s32(v.q[i])); }
-INLINE Ints to_ints(Lanes v) { MAP(Ints, vcvtnq_s32_f32(v.q[i])); } /* to the nearest, ties to even */
+INLINE Ints to_ints(Lanes v) { MAP(Ints, vcvtnq_s32_f32(v.q[i])); } /* rounds to nearest, ties to even */
 
-/* Levels cut off at 0 and 255, less 128. */
+/* Levels, clamped to 0 and 255, minus 128. */
 INLINE void store_levels(Activation *at, Ints level)
 {
     const uint16x8_t low = vcombine_u16(vqmovun_s32(level.q[0]), vqmovun_s32(level.q[1]));
@@ -158,7 +158,7 @@ INLINE void transpose(Lanes v[LANES])
             }
 }
 
-/* The sums of four rows, each in four double accumulators. */
+/* Sums of four rows, each with four double accumulators. */
 INLINE void sums_in_double(const float *const row[4], int32_t width, double total[4])
 {
     for (int r = 0; r < 4; r++) {
@@ -173,7 +173,7 @@ INLINE void sums_in_double(const float *const row[4], int32_t width, double tota
     }
 }
 
-/* The squared distances of four rows from their means, each in eight accumulators. */
+/* Sums of squared deviations of four rows from their means, each with eight accumulators. */
 INLINE void sums_of_squares(const float *const row[4], const float mean[4], int32_t width, float total[4])
 {
     for (int r = 0; r < 4; r++) {
@@ -200,7 +200,7 @@ enum { TILE_COLUMNS = TILE_VECTORS * LANES, ZERO_POINT_INCLUDED = 0 };
 /* Packed weights: [outputs / 16][inputs / 8][16][8]. */
 enum { DEPTH = 8, PAIRS = TILE_ROWS / 2 };
 
-/* The integer products of some rows, two at a time, with one tile's columns, two at a time. */
+/* Integer products of some rows with the columns of one tile, both two at a time. */
 INLINE void multiply(const int rows, const Quantized *in, int32_t row, const Linear *linear, int32_t column,
                      Ints sum[TILE_ROWS][TILE_VECTORS])
 {
@@ -215,7 +215,7 @@ INLINE void multiply(const int rows, const Quantized *in, int32_t row, const Lin
         int8x16_t level[PAIRS];
         UNROLL(3) for (int p = 0; p < pairs; p++) {
             const Activation *one = levels + 2 * p * inputs + k;
-            /* An odd last row is its own neighbor. */
+            /* An odd last row is paired with itself. */
             level[p] = vcombine_s8(vld1_s8(one), vld1_s8(2 * p + 1 < rows ? one + inputs : one));
         }
         UNROLL(8) for (int c = 0; c < 8; c++) {
@@ -236,11 +236,11 @@ INLINE void multiply(const int rows, const Quantized *in, int32_t row, const Lin
 /* Packed weights: [outputs / 16][inputs / 4][16][4]. */
 enum { DEPTH = 4 };
 
-/* The integer products of some rows with one tile's columns. */
+/* Integer products of some rows with the columns of one tile. */
 INLINE void multiply(const int rows, const Quantized *in, int32_t row, const Linear *linear, int32_t column,
                      Ints total[TILE_ROWS][TILE_VECTORS])
 {
-    Ints sum[TILE_ROWS][TILE_VECTORS]; /* in registers: as far as the compiler knows, `total` may overlap the weights */
+    Ints sum[TILE_ROWS][TILE_VECTORS]; /* local, because for the compiler `total` may alias the weights */
     const int64_t inputs = linear->inputs;
     const Activation *levels = in->levels + row * inputs;
     const Weight *weights = (const Weight *)linear->packed + column * inputs;

@@ -1,4 +1,4 @@
-/* Sixteen lanes in plain C11: slow, for processors without a kernel of their own, and the oracle of the others. */
+/* Sixteen lanes in plain C11: slow, for processors without a dedicated kernel, and the reference for the others. */
 #ifndef RESIFT_LANES_H
 #define RESIFT_LANES_H
 
@@ -29,13 +29,14 @@ enum { SCORE_ROWS = 1, SCORE_VECTORS = 1, CONTEXT_ROWS = 1, CONTEXT_VECTORS = 1 
     LANE result.lane[i] = expression;                                                                                 \
     return result
 
-/* a * b + c rounded once, without the instruction. The product is exact in double. */
+/* a * b + c, rounded once, without an FMA instruction. The product is exact in double. */
 #ifdef FP_FAST_FMAF
 INLINE float fma1(float a, float b, float c) { return fmaf(a, b, c); }
 #else
-/* Rounding a sum to double and then to float goes wrong only if the double lies in the middle of two floats, or
- * the float is subnormal. Then the double is rounded to odd, which keeps what the second rounding needs (Boldo and
- * Melquiond, 2008): an inexact even sum steps to its odd neighbor, away from 0 if what was lost has its sign. */
+/* Rounding a sum to double and then to float is wrong only if the double lies halfway between two floats, or the
+ * float is subnormal. In these cases the double is rounded to odd, which preserves the information for the second
+ * rounding (Boldo and Melquiond, 2008): an inexact even sum moves to the adjacent odd number, away from 0 if the
+ * rounding error has the same sign. */
 static float fma_by_odd_rounding(float a, float b, float c)
 {
     const double product = (double)a * (double)b, sum = product + (double)c;
@@ -81,7 +82,7 @@ INLINE Lanes where_above(Lanes v, float limit, Lanes then, Lanes otherwise)
     MAP(Lanes, v.lane[i] > limit ? then.lane[i] : otherwise.lane[i]);
 }
 
-/* 2^power for whole powers from -1022 to 1023. */
+/* 2^power for integers from -1022 to 1023. */
 INLINE double power_of_two(float power)
 {
     const float within = power > -1000.0f ? power < 1000.0f ? power : 1000.0f : -1000.0f;
@@ -116,7 +117,7 @@ INLINE float highest_lane(Lanes v)
     LANE found = v.lane[i] > found ? v.lane[i] : found;
     return found;
 }
-/* Both halves first, then neighbors, then neighbors of these. */
+/* Add the two halves first, then adjacent lanes, then adjacent sums. */
 INLINE float sum_of_lanes(Lanes v)
 {
     float half[8];
@@ -134,7 +135,7 @@ INLINE Ints sub_ints(Ints a, Ints b) { MAP(Ints, a.lane[i] - b.lane[i]); }
 INLINE Ints mul_ints(Ints a, Ints b) { MAP(Ints, a.lane[i] * b.lane[i]); }
 INLINE Lanes to_floats(Ints v) { MAP(Lanes, (float)v.lane[i]); }
 
-/* To the nearest, ties to even; what is no level anyway is cut off, since C does not define its conversion. */
+/* Rounds to nearest, ties to even. Values out of range are clamped, because C does not define their conversion. */
 INLINE int32_t to_int(float value)
 {
     const float within = value > -65536.0f ? value < 65536.0f ? value : 65536.0f : -65536.0f;
@@ -142,7 +143,7 @@ INLINE int32_t to_int(float value)
 }
 INLINE Ints to_ints(Lanes v) { MAP(Ints, to_int(v.lane[i])); }
 
-/* Levels cut off at 0 and 255. */
+/* Levels, clamped to 0 and 255. */
 INLINE void store_levels(Activation *at, Ints level)
 {
     LANE at[i] = (Activation)(level.lane[i] < 0 ? 0 : level.lane[i] > 255 ? 255 : level.lane[i]);
@@ -158,7 +159,7 @@ INLINE void transpose(Lanes v[LANES])
         }
 }
 
-/* The sums of four rows, each in four double accumulators. */
+/* Sums of four rows, each with four double accumulators. */
 INLINE void sums_in_double(const float *const row[4], int32_t width, double total[4])
 {
     for (int r = 0; r < 4; r++) {
@@ -169,7 +170,7 @@ INLINE void sums_in_double(const float *const row[4], int32_t width, double tota
     }
 }
 
-/* The squared distances of four rows from their means, each in eight accumulators. */
+/* Sums of squared deviations of four rows from their means, each with eight accumulators. */
 INLINE void sums_of_squares(const float *const row[4], const float mean[4], int32_t width, float total[4])
 {
     for (int r = 0; r < 4; r++) {
@@ -185,12 +186,12 @@ INLINE void sums_of_squares(const float *const row[4], const float mean[4], int3
 
 #include "quantized.h"
 
-/* Packed weights: [outputs / 16][16][inputs], as compilers like a product of two rows best. */
+/* Packed weights: [outputs / 16][16][inputs], because compilers vectorize a product of two rows best. */
 typedef int16_t Weight;
 #define DEPTH inputs
 enum { TILE_COLUMNS = TILE_VECTORS * LANES, ZERO_POINT_INCLUDED = 0 };
 
-/* The integer products of some rows with one tile's columns. */
+/* Integer products of some rows with the columns of one tile. */
 INLINE void multiply(const int rows, const Quantized *in, int32_t row, const Linear *linear, int32_t column,
                      Ints sum[TILE_ROWS][TILE_VECTORS])
 {

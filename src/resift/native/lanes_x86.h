@@ -1,4 +1,4 @@
-/* What the AVX2 and the AVX-512 kernel share: sums over a row in 256 bits. */
+/* Code shared by the AVX2 and AVX-512 kernels: sums over a row in 256 bits. */
 #ifndef RESIFT_LANES_X86_H
 #define RESIFT_LANES_X86_H
 
@@ -8,7 +8,7 @@
 
 INLINE void prefetch(const void *line) { _mm_prefetch((const char *)line, _MM_HINT_T1); }
 
-/* The sums of four rows, each in four double accumulators. */
+/* Sums of four rows, each with four double accumulators. */
 INLINE void sums_in_double(const float *const row[4], int32_t width, double total[4])
 {
     __m256d sum[4];
@@ -21,7 +21,7 @@ INLINE void sums_in_double(const float *const row[4], int32_t width, double tota
     }
 }
 
-/* The squared distances of four rows from their means, each in eight accumulators. */
+/* Sums of squared deviations of four rows from their means, each with eight accumulators. */
 INLINE void sums_of_squares(const float *const row[4], const float mean[4], int32_t width, float total[4])
 {
     __m256 sum[4];

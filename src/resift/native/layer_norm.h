@@ -1,7 +1,7 @@
-/* Layer normalization, in the two ways that the runtime has for it.
+/* Layer normalization, in the two variants of ONNX Runtime.
  *
- * A norm by itself takes the mean in double precision and the variance around it; one that is fused with
- * the residual before it runs Welford's recurrence from left to right, here for 32 rows side by side. */
+ * A separate norm computes the mean in double precision and then the variance. A norm that is fused with the
+ * preceding residual runs Welford's recurrence from left to right, here for 32 rows in parallel. */
 #ifndef RESIFT_LAYER_NORM_H
 #define RESIFT_LAYER_NORM_H
 
@@ -9,7 +9,7 @@
 
 static const float epsilon = 1e-12f;
 
-/* Means and standard deviations of four rows; where there are fewer, the first stands in. */
+/* Means and standard deviations of four rows; missing rows are replaced by the first. */
 INLINE void mean_and_deviation(const float *in, int32_t rows, int32_t width, float mean[4], float deviation[4])
 {
     const float *row[4];
@@ -25,7 +25,7 @@ INLINE void mean_and_deviation(const float *in, int32_t rows, int32_t width, flo
 static void layer_norm(const LayerNorm *norm, const float *in, int32_t rows, int32_t width, float *out, Range *range)
 {
     float mean[4], deviation[4];
-    Range seen = *range; /* in registers: as far as the compiler knows, `out` may overlap `range` */
+    Range seen = *range; /* local, because for the compiler `out` may alias `range` */
     for (int32_t row = 0; row < rows; row++, in += width, out += width) {
         if (row % 4 == 0) mean_and_deviation(in, rows - row, width, mean, deviation);
         const Lanes center = all(mean[row % 4]), inverse = all(1.0f / deviation[row % 4]);
@@ -39,7 +39,7 @@ static void layer_norm(const LayerNorm *norm, const float *in, int32_t rows, int
     *range = seen;
 }
 
-/* Mean and standard deviation of up to 32 rows, each lane one row. */
+/* Means and standard deviations of up to 32 rows, one per lane. */
 INLINE void welford(const float *in, int32_t rows, int32_t width, float *means, float *deviations)
 {
     Lanes mean[2] = {all(0.0f), all(0.0f)}, squares[2] = {all(0.0f), all(0.0f)};

@@ -1,14 +1,14 @@
-/* Linear layers: quantizing activations, integer products with packed weights, and what follows each product. */
+/* Linear layers: quantize activations, multiply them by packed weights, then add bias and residual or apply GELU. */
 #ifndef RESIFT_LINEAR_H
 #define RESIFT_LINEAR_H
 
 typedef enum { PLAIN, ADD_RESIDUAL, GELU } Finish;
 
-/* Activations, row by row or panel by panel. A panel's rows lie one behind the other, so that a tile is written and
- * read in one piece of memory; the rows of a wide layer would each be in a page of their own. */
+/* Activations, stored by row or by panel. A panel's rows are contiguous, so that a tile is written and read in one
+ * piece of memory; in a wide layer, each row would otherwise be in a separate page. */
 typedef struct {
     float *values;
-    int64_t row, panel; /* floats from one row, and from one panel, to the next */
+    int64_t row, panel; /* distance in floats between rows, and between panels */
 } Matrix;
 
 INLINE Matrix in_rows(float *values, int32_t columns)
@@ -63,7 +63,7 @@ static void quantize(Matrix values, int32_t rows, int32_t inputs, const Range *r
     const float low = lowest_lane(range->low), high = highest_lane(range->high);
     into->scale = high == low ? 1.0f : (high - low) / 255.0f;
     const float zero = -low / into->scale, within = !(zero > 0) ? 0 : zero > 255 ? 255 : zero;
-    /* Adding and taking away 1.5 * 2^23 rounds to the nearest, ties to even. */
+    /* Adding and subtracting 1.5 * 2^23 rounds to nearest, ties to even. */
     into->zero_point = (int32_t)(within + 0x1.8p23f - 0x1.8p23f);
     const Lanes scale = all(into->scale), reciprocal = all(1.0f / into->scale);
     const Ints offset = all_ints(into->zero_point);
@@ -82,7 +82,7 @@ static void quantize(Matrix values, int32_t rows, int32_t inputs, const Range *r
         }
 }
 
-/* GELU over a tile, some vectors at a time; in the last group the last vector may stand in for missing ones. */
+/* GELU over a tile, some vectors at a time; in the last group, the last vector may replace missing ones. */
 INLINE void gelu_tile(int rows, float *out, int64_t stride, Range *range)
 {
     Range seen = *range;
@@ -103,7 +103,7 @@ INLINE void gelu_tile(int rows, float *out, int64_t stride, Range *range)
     *range = seen;
 }
 
-/* The products of n rows, each in a function of its own: nothing else may take registers from the sums. */
+/* Products of n rows, in a separate function for each n, so that nothing else takes registers from the sums. */
 #define MULTIPLY(n)                                                                                                   \
     NOINLINE void multiply_##n(const Quantized *in, int32_t row, const Linear *linear, int32_t column,                \
                                Ints sum[TILE_ROWS][TILE_VECTORS])                                                     \
@@ -122,7 +122,7 @@ typedef void Multiply(const Quantized *, int32_t, const Linear *, int32_t, Ints[
 static Multiply *const multiply_rows[] = {NULL,       multiply_1, multiply_2, multiply_3,
                                           multiply_4, multiply_5, multiply_6};
 
-/* The products of some rows with one tile's columns, and what follows them. */
+/* Compute some rows of one tile: the products, then bias, residual or GELU. */
 INLINE void tile(int rows, const Finish finish, const Linear *linear, int32_t column, const Quantized *in, int32_t row,
                  const float *residual, Matrix out, Range *range)
 {
@@ -148,7 +148,7 @@ INLINE void tile(int rows, const Finish finish, const Linear *linear, int32_t co
 INLINE void tile_rows(const Finish finish, const Linear *linear, int32_t column, const Quantized *in, int32_t rows,
                       const float *residual, Matrix out, Range *range)
 {
-    /* While these weights are used, the next ones are on their way, a part with each tile. */
+    /* Prefetch the next weights while these are in use, one part per tile. */
     const int64_t size = packed_size(linear->inputs, TILE_COLUMNS);
     const int64_t part = size * TILE_ROWS / rows + 1;
     const char *next = (const char *)linear->packed + column / TILE_COLUMNS * size;
@@ -157,7 +157,7 @@ INLINE void tile_rows(const Finish finish, const Linear *linear, int32_t column,
         const int32_t left = rows - row;
         here = left < TILE_ROWS ? left : TILE_ROWS;
 #ifndef BLOCKS_OF_LEVELS
-        /* Two tiles of middle size are faster than a whole one and a small one. */
+        /* Two medium tiles are faster than a full one and a small one. */
         if (left > TILE_ROWS && left < 2 * TILE_ROWS) here = (left + 1) / 2;
 #endif
         for (int64_t line = 0; line < part; line += 64) prefetch(next + line);

@@ -1,4 +1,4 @@
-/* Which kernels this processor can run. Compiled without any processor's flags: it must run everywhere. */
+/* Detects the kernels that this processor can run. Compiled without processor flags, because it must run everywhere. */
 #include "processor.h"
 
 #include <stddef.h>
@@ -19,7 +19,7 @@ static Registers cpuid(uint32_t leaf, uint32_t sub)
     return found;
 }
 
-/* Which registers the system saves when it switches threads; without that they cannot be used. */
+/* Registers that the system saves when it switches threads; others cannot be used. */
 static uint32_t saved_registers(void)
 {
     uint32_t low, high;
@@ -29,7 +29,7 @@ static uint32_t saved_registers(void)
 
 int resift_has_vpopcntdq(void)
 {
-    static volatile int known = -1; /* asking is slow in a virtual machine */
+    static volatile int known = -1; /* cached, because cpuid is slow in a virtual machine */
     if (known < 0) known = cpuid(7, 0).c >> 14 & 1;
     return known;
 }
@@ -61,7 +61,7 @@ const char *resift_kernels(void)
 #elif defined(__aarch64__) && defined(__APPLE__)
 #include <sys/sysctl.h>
 
-/* Every Mac with an ARM processor has the dot product. */
+/* Every Mac with an ARM processor supports the dot product. */
 const char *resift_kernels(void)
 {
     int32_t i8mm = 0;

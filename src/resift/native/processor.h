@@ -5,15 +5,15 @@
 
 #include <stdint.h>
 
-/* Raised with every change of a structure or of an exported function, here and in library.py: a library that
- * was built before such a change must not be called by Python code from after it. */
+/* Incremented, here and in library.py, with every change to a structure or an exported function, so that newer Python
+ * code never calls a library that was built before the change. */
 enum { RESIFT_INTERFACE = 4 };
 EXPORT int32_t resift_interface(void);
 
-/* The names of the kernels that this processor can run, the fastest first, with spaces between. */
+/* Names of the kernels that this processor can run, fastest first, separated by spaces. */
 EXPORT const char *resift_kernels(void);
 
-/* Whether the processor counts bits in registers of AVX-512 (VPOPCNTDQ). */
+/* Whether the processor can count bits in AVX-512 registers (VPOPCNTDQ). */
 int resift_has_vpopcntdq(void);
 
 #endif

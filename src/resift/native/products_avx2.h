@@ -1,10 +1,10 @@
-/* Integer products for AVX2, which has no instruction that adds up products of bytes in 32 bits.
+/* Integer products for AVX2, which has no instruction that accumulates byte products in 32 bits.
  *
- * VPMADDUBSW multiplies bytes and adds two products in 16 bits. More of these sums are added in 16 bits, and they
- * may wrap around: if the sum of 32 products w * (level - zero point) is known to lie within 16 bits, it is exact
- * whatever happened on the way. By Cauchy and Schwarz it does if |w|^2 * |level - zero point|^2 <= 32767^2, and two
- * products do not saturate if the levels of a block, counted from the lowest of them, are not too far apart. Both
- * hold for nearly all blocks of trained models; the others are multiplied in words of 16 bits. */
+ * VPMADDUBSW multiplies bytes and adds two products in 16 bits. These sums are added in 16 bits and may wrap around
+ * on the way: if the sum of 32 products w * (level - zero point) is known to fit in 16 bits, the result is exact.
+ * By the Cauchy-Schwarz inequality it fits if |w|^2 * |level - zero point|^2 <= 32767^2. Two products do not saturate
+ * if the levels of a block, relative to the lowest, span a small range. Both conditions hold for nearly all blocks of
+ * trained models; the other blocks are multiplied as 16-bit words. */
 #ifndef RESIFT_PRODUCTS_AVX2_H
 #define RESIFT_PRODUCTS_AVX2_H
 
@@ -13,18 +13,18 @@
 enum { CHUNK = 64, DEPTH = 4, TILE_COLUMNS = TILE_VECTORS * LANES, MOST = 32767, ZERO_POINT_INCLUDED = 1 };
 #define BLOCKS_OF_LEVELS
 
-/* Packed weights of 16 outputs and 64 inputs; [outputs / 16][inputs / 64] of these are a layer. */
+/* Packed weights of 16 outputs and 64 inputs; a layer is an array [outputs / 16][inputs / 64] of chunks. */
 typedef struct {
     int8_t weight[CHUNK / DEPTH][LANES][DEPTH];
-    int16_t sum[LANES][2];            /* of an output's weights for the first and for the last two inputs of each four */
-    int32_t most_span, most_energy;   /* of a block of levels whose sums cannot leave 16 bits */
-    int32_t unused[14];               /* up to a whole cache line */
+    int16_t sum[LANES][2];            /* sums of an output's weights for the first and last two inputs of each four */
+    int32_t most_span, most_energy;   /* limits for a block of levels whose sums fit in 16 bits */
+    int32_t unused[14];               /* padding to a whole cache line */
 } Chunk;
 
-/* The levels of some rows and 64 inputs. They are stored as what they are above the lowest of them. */
+/* The levels of some rows and 64 inputs, stored as differences from the lowest level. */
 typedef struct {
     int32_t lowest, span;
-    int32_t energy; /* the most that a row has of (level - zero point)^2, over the same inputs as a sum of weights */
+    int32_t energy; /* maximum over rows of the sum of (level - zero point)^2, over the same inputs as `sum` in Chunk */
 } Block;
 
 INLINE int64_t packed_size(int32_t inputs, int32_t outputs)
@@ -32,7 +32,7 @@ INLINE int64_t packed_size(int32_t inputs, int32_t outputs)
     return (int64_t)(outputs / LANES) * (inputs / CHUNK) * (int64_t)sizeof(Chunk);
 }
 
-/* The limits of a chunk from its largest pair of weights of one sign, and its largest sum of squares. */
+/* Compute a chunk's limits from its largest pair of weights with the same sign and its largest sum of squares. */
 static void note_limits(Chunk *chunk)
 {
     int32_t pair = 1, squares = 1;
@@ -66,7 +66,7 @@ static void pack(const int8_t *weights, int32_t inputs, int32_t outputs, void *p
         }
 }
 
-/* Floats that the blocks of so many rows take. */
+/* Size of the blocks of this many rows, in floats. */
 INLINE int64_t blocks_scratch(int64_t rows, int64_t inputs)
 {
     return (rows + TILE_ROWS - 1) / TILE_ROWS * (inputs / CHUNK) * (int64_t)(sizeof(Block) / sizeof(float));
@@ -75,11 +75,11 @@ INLINE int64_t blocks_scratch(int64_t rows, int64_t inputs)
 INLINE int32_t lowest_byte(__m256i v)
 {
     const __m128i half = _mm_min_epu8(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
-    /* The lower of each two bytes, with a 0 above it, and the lowest of these eight. */
+    /* The lower byte of each pair, zero-extended, and then the lowest of these eight. */
     return _mm_cvtsi128_si32(_mm_minpos_epu16(_mm_min_epu8(half, _mm_srli_epi16(half, 8)))) & 0xFF;
 }
 
-/* The squares of a row's 64 levels less the zero point, added up: in 0 over the first two inputs of each four, in 1 over
+/* Sums of (level - zero point)^2 over a row's 64 levels: element 0 for the first two inputs of each four, element 1 for
  * the last two. */
 INLINE __m128i energies(const Activation *level, __m256i zero_point)
 {
@@ -93,13 +93,13 @@ INLINE __m128i energies(const Activation *level, __m256i zero_point)
     return _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4E));
 }
 
-/* Count the levels of a block of up to TILE_ROWS rows from the lowest of them, and note what they are like. */
+/* Store the levels of a block of up to TILE_ROWS rows relative to the lowest, and record their range and energy. */
 INLINE void note_block(const Quantized *in, int32_t row, int32_t rows, int32_t column, int32_t inputs)
 {
     Block *block = (Block *)in->blocks + row / TILE_ROWS * (inputs / CHUNK) + column / CHUNK;
     const __m256i zero_point = _mm256_set1_epi16((int16_t)in->zero_point), ones = _mm256_set1_epi8(-1);
     Activation *levels = in->levels + (int64_t)row * inputs + column;
-    __m256i low = ones, over = ones; /* over: all bits of the highest turned */
+    __m256i low = ones, over = ones; /* over: the highest level, with all bits inverted */
     __m128i energy = _mm_setzero_si128();
     for (int32_t r = 0; r < rows; r++) {
         const __m256i *half = (const __m256i *)(const void *)(levels + (int64_t)r * inputs);
@@ -126,8 +126,8 @@ INLINE __m256i four_levels(const Activation *at)
     return _mm256_set1_epi32(four);
 }
 
-/* Written as the instructions themselves: compilers keep more products waiting than there are registers. Both products
- * come before both sums: some processors then share their units better between the two. */
+/* Inline assembly, because compilers keep more products pending than there are registers. Both products come before
+ * both sums, because some processors then schedule their execution units better. */
 INLINE void add_wrapping(__m256i *a, __m256i *b, __m256i level, __m256i weight_a, __m256i weight_b)
 {
     __m256i pairs_a, pairs_b;
@@ -136,7 +136,7 @@ INLINE void add_wrapping(__m256i *a, __m256i *b, __m256i level, __m256i weight_a
             : "x"(level), "x"(weight_a), "x"(weight_b));
 }
 
-/* Add the products of a block of levels with a chunk of weights, added up in 16 bits before they are widened. */
+/* Add the products of a block of levels and a chunk of weights, accumulated in 16 bits and then widened. */
 INLINE void add_by_bytes(const int rows, const Activation *levels, int64_t inputs, const Chunk *chunk, __m256i offset,
                          Ints sum[TILE_ROWS][TILE_VECTORS])
 {
@@ -161,7 +161,7 @@ INLINE void add_by_bytes(const int rows, const Activation *levels, int64_t input
     }
 }
 
-/* The same for any levels and weights: even and odd bytes as words, whose products are added in 32 bits. */
+/* The same for any levels and weights: even and odd bytes become words, whose products are added in 32 bits. */
 INLINE void add_by_words(const int rows, const Activation *levels, int64_t inputs, const Chunk *chunk, __m256i offset,
                          Ints sum[TILE_ROWS][TILE_VECTORS])
 {
@@ -187,7 +187,7 @@ INLINE void add_by_words(const int rows, const Activation *levels, int64_t input
     }
 }
 
-/* The integer products of some rows with one tile's columns, less those of the zero point. */
+/* Integer products of some rows with the columns of one tile, minus the contribution of the zero point. */
 INLINE void multiply(const int rows, const Quantized *in, int32_t row, const Linear *linear, int32_t column,
                      Ints sum[TILE_ROWS][TILE_VECTORS])
 {
@@ -205,10 +205,10 @@ INLINE void multiply(const int rows, const Quantized *in, int32_t row, const Lin
     }
 }
 
-/* ---- products for activations that are quantized row by row ----
+/* ---- products for activations that are quantized per row ----
  *
- * A row fills the whole range of levels, so its products are added up in 32 bits. VPMADDUBSW would saturate if two
- * neighboring weights of one sign added up to more than 128; weights are quantized so that they never do. */
+ * A row uses the whole range of levels, so its products are accumulated in 32 bits. VPMADDUBSW would saturate if two
+ * adjacent weights with the same sign added up to more than 128; quantization ensures that they never do. */
 #define ROW_PRODUCTS
 
 enum { ROW_TILE = 4 };

@@ -6,7 +6,7 @@ typedef struct {
     Activation *levels;
     float scale;
     int32_t zero_point;
-    void *blocks; /* what a kernel notes of each block of levels; NULL if nothing */
+    void *blocks; /* data that a kernel records per block of levels; NULL if none */
 } Quantized;
 
 #endif

@@ -3,11 +3,11 @@
 
 #include <string.h>
 
-/* Rows of the feed-forward layer that are computed together, at most: their wide activations stay in the cache. A
- * multiple of the rows of every kernel's tiles. */
+/* Maximum number of feed-forward rows that are computed together, so that their wide activations stay in the cache. A
+ * multiple of the tile rows of every kernel. */
 enum { FFN_ROWS = 192, ROW_MULTIPLE = 12 };
 
-/* Levels that stand for 0. GELU returns nothing below -0.17, so nearly all levels are left to positive values. */
+/* Levels that represent 0. GELU is never below -0.17, so nearly all levels are available for positive values. */
 enum { ZERO_MIDDLE = 128, ZERO_GELU = 16 };
 
 #ifndef ROW_PRODUCTS
@@ -19,7 +19,7 @@ static void row_pack(const int8_t *weights, int32_t inputs, int32_t outputs, voi
 }
 #endif
 
-/* Rows of activations as levels: value = scale of the row * (level - zero point). */
+/* Rows of quantized activations: value = row scale * (level - zero point). */
 typedef struct {
     Activation *levels;
     float *scales;
@@ -58,7 +58,7 @@ INLINE void quantize_row(const float *values, int32_t inputs, int32_t row, Level
     }
 }
 
-/* The products of some rows with the columns of one tile, and what follows them. */
+/* Compute some rows of one tile: the products, then bias and residual. */
 INLINE void quantized_tile(int rows, const Linear *linear, int32_t column, const Levels *in, int32_t row,
                            const float *residual, Matrix out)
 {
@@ -90,13 +90,13 @@ static void quantized_linear(const Linear *linear, const Levels *in, int32_t row
 {
     const int64_t size = row_packed_size(linear->inputs, TILE_COLUMNS), part = size * ROW_TILE / rows + 1;
     for (int32_t column = 0; column < linear->outputs; column += TILE_COLUMNS) {
-        /* While these weights are used, the next ones are prefetched, a part with each tile. */
+        /* Prefetch the next weights while these are in use, one part per tile. */
         const char *next = (const char *)linear->packed + column / TILE_COLUMNS * size;
         if (column + TILE_COLUMNS < linear->outputs) next += size;
         for (int32_t row = 0, here; row < rows; row += here, next += part) {
             const int32_t left = rows - row;
             here = left < ROW_TILE ? left : ROW_TILE;
-            /* Two tiles of middle size are faster than a full one and a small one. */
+            /* Two medium tiles are faster than a full one and a small one. */
             if (left > ROW_TILE && left < 2 * ROW_TILE) here = (left + 1) / 2;
             for (int64_t line = 0; line < part; line += 64) prefetch(next + line);
             quantized_tile(here, linear, column, in, row, residual, out);
@@ -164,7 +164,7 @@ static void apply_linear(const Linear *linear, const float *in, int32_t rows, in
 
 /* ---- norms, activations, positions ---- */
 
-/* `in` and `out` may be the same rows. Columns from `true_width` on are 0 before and after. */
+/* `in` and `out` may be the same rows. Columns from `true_width` upward are 0 before and after. */
 static void norm_rows(const LayerNorm *norm, float epsilon_, float *in, int32_t rows, int32_t width,
                       int32_t true_width, float *out)
 {
@@ -176,7 +176,7 @@ static void norm_rows(const LayerNorm *norm, float epsilon_, float *in, int32_t 
             for (int r = 0; r < 4; r++) four[r] = in + (int64_t)(row + r < rows ? r : 0) * width;
             sums_in_double((const float *const *)four, true_width, sum);
             for (int r = 0; r < 4; r++) mean[r] = (float)(sum[r] / (double)true_width);
-            /* Squares are summed in groups of eight: what fills up the last group must not deviate from the mean. */
+            /* Squares are summed in groups of eight, so the padding of the last group must equal the mean. */
             for (int32_t d = true_width; d % 8; d++)
                 for (int r = 0; r < 4; r++) four[r][d] = mean[r];
             sums_of_squares((const float *const *)four, mean, true_width, squares);
@@ -210,7 +210,7 @@ INLINE void activate(Lanes value[CHAINS], int32_t kind)
     }
 }
 
-/* out[row] = activation(first half), times the second half where the layer is gated. */
+/* out[row] = activation(first half), times the second half if the layer is gated. */
 static void activate_rows(const Transformer *model, Matrix wide, int32_t rows, float *out)
 {
     const int32_t ffn = model->ffn, kind = model->activation, gated = model->gated;
@@ -266,7 +266,7 @@ INLINE int64_t transformer_attention_scratch(const Transformer *model, int64_t t
     return model->head_width * columns + 2 * ATTENTION_ROWS * columns + tokens * model->head_width;
 }
 
-/* Softmax of each row over the keys that its window allows. Rows with equally many keys are done together, on copies
+/* Softmax of each row over the keys in its window. Rows with the same number of keys are processed together, on copies
  * that begin at column 0; the other keys get weight 0. */
 static void window_softmax(float *scores, int32_t columns, int32_t first_row, int32_t rows, int32_t first_key,
                            int32_t tokens, int32_t window, float *copies)
@@ -298,7 +298,7 @@ static void attend(const Transformer *model, const TransformerLayer *layer, Matr
                    float *scratch, float *out)
 {
     const int32_t width = model->head_width, inner = model->inner, window = layer->window;
-    /* A window as wide as the text is no window. */
+    /* A window as wide as the text has no effect. */
     const int local = window > 0 && tokens > ATTENTION_ROWS + window;
     const int32_t columns = local ? window_columns(model, window) < padded(tokens) + PANEL
                                         ? window_columns(model, window)
@@ -327,7 +327,7 @@ static void attend(const Transformer *model, const TransformerLayer *layer, Matr
                               out + (int64_t)row * inner + start, inner, NULL);
         }
     }
-    /* Columns behind the last head only fill up the width. */
+    /* Columns after the last head are padding. */
     for (int32_t row = 0; row < wanted; row++)
         for (int32_t d = model->heads * width; d < inner; d++) out[(int64_t)row * inner + d] = 0.0f;
 }
@@ -336,7 +336,7 @@ static void attend(const Transformer *model, const TransformerLayer *layer, Matr
 
 INLINE int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* Rows of the feed-forward layer at a time: blocks of about equal size. */
+/* Number of feed-forward rows per block, with blocks of about equal size. */
 INLINE int32_t ffn_rows(int32_t tokens)
 {
     const int32_t blocks = (tokens + FFN_ROWS - 1) / FFN_ROWS, rows = (tokens + blocks - 1) / blocks;

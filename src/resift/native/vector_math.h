@@ -1,4 +1,4 @@
-/* Functions of whole vectors, defined by their operations: exact quotients, exponentials, erf, GELU, tanh. */
+/* Vector functions with a fixed sequence of operations: exact quotients, exponentials, erf, GELU, tanh. */
 #ifndef RESIFT_VECTOR_MATH_H
 #define RESIFT_VECTOR_MATH_H
 
@@ -19,7 +19,7 @@ INLINE void widen_range(Range *range, Lanes value)
     range->high = higher(range->high, value);
 }
 
-/* a / b rounded as a division rounds, from b's rounded reciprocal: two Newton steps on the exact remainder. */
+/* a / b, correctly rounded, from b's rounded reciprocal and two Newton steps on the exact remainder. */
 INLINE Lanes quotient(Lanes a, Lanes b, Lanes reciprocal)
 {
     Lanes q = mul(a, reciprocal);
@@ -27,7 +27,7 @@ INLINE Lanes quotient(Lanes a, Lanes b, Lanes reciprocal)
     return fma3(minus_product(q, b, a), reciprocal, q);
 }
 
-/* Chains of dependent products are slow one at a time, so some vectors go through each step together. */
+/* Chains of dependent products have a high latency, so several vectors pass through each step together. */
 #define EACH_CHAIN UNROLL(4) for (int i = 0; i < CHAINS; i++)
 
 INLINE void step(Lanes sum[CHAINS], const Lanes x[CHAINS], float next)
@@ -35,7 +35,7 @@ INLINE void step(Lanes sum[CHAINS], const Lanes x[CHAINS], float next)
     EACH_CHAIN sum[i] = fma3(sum[i], x[i], all(next));
 }
 
-/* The numbers of an exponential: of the steps to a small x, and a polynomial from its highest power down to x^2. */
+/* Constants of the exponential: for the range reduction, and a polynomial from its highest power down to x^2. */
 typedef struct {
     Lanes log2e, magic, high, low, power[5], one;
 } Exponential;
@@ -48,7 +48,7 @@ INLINE Exponential exponential_of(const float polynomial[5])
     return of;
 }
 
-/* The same, for a loop that has the registers to keep all of them. */
+/* The same, for a loop with enough registers to keep all of them. */
 INLINE Exponential kept_exponential(Exponential of)
 {
     of.log2e = kept(of.log2e);
@@ -77,7 +77,7 @@ INLINE void exponentials(Lanes x[CHAINS], const Exponential *of)
     EACH_CHAIN x[i] = times_power_of_two(sum[i], power[i]);
 }
 
-/* The error function, faithfully rounded (after N. Juffa, 2016): one polynomial near 0, exp of one far from it. */
+/* The error function, faithfully rounded (after N. Juffa, 2016): a polynomial near 0, exp of a polynomial elsewhere. */
 INLINE void error_functions(Lanes x[CHAINS])
 {
     static const float of_exp[5] = {1.38319808e-3f, 8.37550033e-3f, 4.16689515e-2f, 1.66664466e-1f, 4.99999851e-1f};
@@ -114,7 +114,7 @@ INLINE void gelus(Lanes x[CHAINS])
     EACH_CHAIN x[i] = mul(mul(all(0.5f), x[i]), add(erf[i], all(1.0f)));
 }
 
-/* A quotient of polynomials, cut off at 9. */
+/* tanh as a quotient of polynomials, with x clamped to 9. */
 INLINE Lanes hyperbolic_tangent(Lanes x)
 {
     static const float above[7] = {-2.76076847742355e-16f, 2.00018790482477e-13f, -8.60467152213735e-11f,
