@@ -116,7 +116,7 @@ def test_a_set_of_documents_is_refused_because_it_has_no_order():
 def test_a_long_query_is_read_in_parts():
     ranking = resift.rerank("capital of France " * 5000, [CELLS, PARIS])
     assert ranking.ids == ["1", "0"]
-    assert "query of 15000 tokens read in 313 parts, 8 of them with each text" in ranking.path("1")[-1].note
+    assert "query of 15000 tokens split into 313 parts, 8 scored with each text" in ranking.path("1")[-1].note
 
 
 @pytest.mark.parametrize(("sentences", "place"), [(40, "first"), (30, "last")])
@@ -135,7 +135,7 @@ def test_a_query_of_half_a_row_is_read_whole():
     """Up to 256 of 512 tokens nothing is said and nothing is split."""
     query = "capital " * 256
     assert resift.rerank(query, [PARIS]).path("0")[-1].note == ""
-    assert "query of 257 tokens read in 6 parts" in resift.rerank(query + "city", [PARIS]).path("0")[-1].note
+    assert "query of 257 tokens split into 6 parts" in resift.rerank(query + "city", [PARIS]).path("0")[-1].note
 
 
 def test_a_megabyte_is_searched_in_windows_in_bounded_time():

@@ -225,7 +225,7 @@ def test_a_damaged_packed_file_is_refused(tmp_path: Path):
         ({"num_hidden_layers": 1}, "does not account for"),
         ({"intermediate_size": 96}, "config requires"),
         ({"hidden_size": -1}, "integer"),
-        ({"hidden_act": "swish"}, "supported are"),
+        ({"hidden_act": "swish"}, "Supported: "),
         ({"num_attention_heads": 7}, "do not divide"),
         ({"num_attention_heads": 1 << 16}, "do not divide"),
     ],

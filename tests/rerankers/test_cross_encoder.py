@@ -164,9 +164,9 @@ def test_the_windows_of_a_long_text_with_query_words_are_scored_and_noted():
     ranking = asyncio.run(rescore(skimming, CAPITAL, hits, k=3))
     assert ranking.ids[0] == "long"
     notes = ranking.trace[0].notes
-    assert re.fullmatch(r"read its most promising windows: \d+, \d+, \d+ of \d+", notes["long"])
+    assert re.fullmatch(r"scored only its most promising windows: \d+, \d+, \d+ of \d+", notes["long"])
     # One window leaves no hope: the others are not read.
-    assert notes["hopeless"].startswith("read its most promising windows: 1 of ")
+    assert notes["hopeless"].startswith("scored only its most promising windows: 1 of ")
     assert notes["long"] in ranking.why("long")
     assert "short" not in notes
     assert asyncio.run(rescore(skimming, CAPITAL, hits, k=3)) == ranking

@@ -154,7 +154,7 @@ def test_only_the_first_hits_up_to_depth_are_reranked(server):
 def test_a_truncated_query_is_noted(server):
     """The model receives the beginning of the query, and the record notes it."""
     assert rank(llm(server, max_query_chars=6), pool(3)).path("p000")[-1].note == "small-model"
-    told = "small-model; query cut to its first 5 characters"
+    told = "small-model; query truncated to 5 characters"
     assert rank(llm(server, max_query_chars=5), pool(3)).path("p000")[-1].note == told
 
 

@@ -116,7 +116,7 @@ def test_a_query_is_never_cut(server, path):
     body = {"queries" if path == "/score" else "query": query, documents: DOCUMENTS}
     answer = server.post(path, body, authorization="Bearer secret")
     note = answer.headers["x-resift-note"]
-    assert re.fullmatch(r"query of \d+ tokens read in \d+ parts, 8 of them with each text", note)
+    assert re.fullmatch(r"query of \d+ tokens split into \d+ parts, 8 scored with each text", note)
     said = answer.json()
     if isinstance(said, list):
         first = said[0]["index"]

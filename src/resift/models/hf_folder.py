@@ -161,7 +161,7 @@ class _FolderReader:
         for row in rows:
             kind, path = (row.get("type"), row.get("path", "")) if isinstance(row, dict) else (None, "")
             if not isinstance(kind, str) or not isinstance(path, str) or not _MODULE_PATH.fullmatch(path):
-                raise ModelFileError("modules.json has a module without a type, or with an unusual path.")
+                raise ModelFileError("modules.json has a module without a type or with an invalid path.")
             modules.append((kind.rpartition(".")[2], "" if path == "." else path))
         return modules
 
@@ -252,13 +252,13 @@ class _FolderReader:
         name = str(names[0]) if isinstance(names, list) and names else ""
         if not name.endswith(("ForSequenceClassification", "ForCausalLM")):
             raise ModelFileError(
-                f"The architecture {name or kind!r} has no native implementation, and it is neither a model for "
-                f"sequence classification nor a decoder, which PyTorch could run. {did_you_mean(kind, FAMILIES)}"
+                f"The architecture {name or kind!r} has no native implementation, and PyTorch can run only sequence "
+                f"classification models and decoders. {did_you_mean(kind, FAMILIES)}"
             )
         prompt = decoder_prompts().get(kind) if name.endswith("ForCausalLM") else None
         if name.endswith("ForCausalLM") and prompt is None:
             known = ", ".join(decoder_prompts())
-            raise ModelFileError(f"{self.folder} is a decoder of type {kind!r}; prompts are known for {known}.")
+            raise ModelFileError(f"{self.folder} is a {kind!r} decoder, but prompts are known only for {known}.")
         self._load_tensors("")
         positions = config.size("max_position_embeddings", default=_TORCH_LENGTH, max=10**7)
         table = config.value("id2label")
@@ -289,7 +289,7 @@ class _FolderReader:
         name = str(config.get("activation_function", "Tanh")).rpartition(".")[2].removesuffix("()")
         if name not in _MODULE_ACTIVATIONS:
             known = ", ".join(_MODULE_ACTIVATIONS)
-            raise ModelFileError(f"{path}/{CONFIG} has the activation {name!r}; supported are {known}.")
+            raise ModelFileError(f"{path}/{CONFIG} has the activation {name!r}. Supported: {known}.")
         activation = _MODULE_ACTIVATIONS[name]
         return [dense] if activation is None else [dense, activation]
 
@@ -362,11 +362,11 @@ def _build_static_table(tensors: dict[str, Array]) -> Array:
         if mapping.ndim != 1 or mapping.dtype.kind != "i" or not mapping.size:
             raise ModelFileError("The static embedder's 'mapping' is not a list of integers.")
         if mapping.min() < 0 or mapping.max() >= len(table):
-            raise ModelFileError("The static embedder's 'mapping' names rows that its table does not have.")
+            raise ModelFileError("The static embedder's 'mapping' refers to rows that its table does not have.")
         table = table[mapping]
     if weights is not None:
         if weights.shape != table.shape[:1]:
-            raise ModelFileError("The static embedder's 'weights' do not fit its table.")
+            raise ModelFileError("The static embedder's 'weights' do not match its table.")
         table = table * to_float32(weights)[:, None]
     return table
 
@@ -374,7 +374,7 @@ def _build_static_table(tensors: dict[str, Array]) -> Array:
 def _read_pooling(config: dict[str, object], *, prompts: bool) -> Pooling:
     """Return the pooling mode of a module, in either of the two formats of sentence-transformers."""
     if prompts and config.get("include_prompt") is False:
-        raise ModelFileError("The pooling leaves out the tokens of the prompt, which is not supported.")
+        raise ModelFileError("Pooling that excludes the prompt's tokens is not supported.")
     names: dict[str, Pooling] = {"cls": "first", "mean": "mean", "lasttoken": "last"}
     mode = config.get("pooling_mode")
     if isinstance(mode, str):
@@ -424,7 +424,7 @@ def _decide_kind(outputs: int, labels: tuple[str, ...], *, has_head: bool, pools
     if any(label.lower().startswith("entail") for label in labels):
         return "nli"
     raise ModelFileError(
-        f"The model has {outputs} labels. A reranker has one, and a zero-shot model has one that begins with 'entail'."
+        f"The model has {outputs} labels. A reranker has one; a zero-shot model has a label that begins with 'entail'."
     )
 
 

@@ -163,7 +163,7 @@ def _open_session(files: ModelFiles, probe: tuple[list[int], list[int]]) -> Sess
         try:
             return OnnxSession(model)
         except MissingExtraError as missing:
-            raise ModelLoadError(f"{files.spec.id!r} needs ONNX Runtime here ({exc}). {missing}") from missing
+            raise ModelLoadError(f"{files.spec.id!r} requires ONNX Runtime ({exc}). {missing}") from missing
     # Tests compare the two engines on the bundled models. Other files are compared here if ONNX Runtime is installed.
     if files.spec.package is not None:
         return native

@@ -166,13 +166,15 @@ def _describe_safetensors(
     unsupported = sorted(set(facts) - {"languages", "max_length", "query_prefix", "document_prefix"})
     if unsupported:
         raise ModelNotAllowedError(
-            f"{unsupported[0]}= is for ONNX files; safetensors models describe this in their own files."
+            f"{unsupported[0]}= applies only to ONNX files; safetensors models declare it in their own files."
         )
     spec = locked_spec(model)
     changes = {**facts, "license": license if license != "unknown" else model.license}
     changes["languages"] = check_languages(facts.get("languages", spec.languages))
     if facts.get("max_length", 1) > spec.max_length:
-        raise ModelNotAllowedError(f"max_length is {facts['max_length']}; this model takes {spec.max_length}.")
+        raise ModelNotAllowedError(
+            f"max_length is {facts['max_length']}; the limit of this model is {spec.max_length}."
+        )
     return dataclasses.replace(spec, revision=_compute_revision(spec.files), **changes)  # type: ignore[arg-type]
 
 
@@ -291,7 +293,7 @@ def _read_manifest(folder: Path, manifest: JsonMapping | Path | str | None) -> d
         table = parse_json(path.name, read_unpinned(path, limit=_MAX_MANIFEST_BYTES))
     files = table.get("files", table) if isinstance(table, Mapping) else None
     if not isinstance(files, Mapping) or not files:
-        raise ModelFileError("A manifest maps file names to their sha256; this one lists no file.")
+        raise ModelFileError("A manifest maps file names to their sha256; this one lists no files.")
     return {name: _parse_pin(name, entry) for name, entry in files.items()}
 
 
@@ -303,5 +305,5 @@ def _parse_pin(name: object, entry: object) -> PinnedFile:
     if not isinstance(digest, str) or SHA256.fullmatch(digest.lower()) is None:
         raise ModelFileError(f"The manifest has no sha256 of 64 hex digits for {name!r}.")
     if not isinstance(size, int) or isinstance(size, bool):
-        raise ModelFileError(f"The manifest's size of {name!r} is not a number.")
+        raise ModelFileError(f"The size of {name!r} in the manifest is not an integer.")
     return PinnedFile(name=str(name), size=size, sha256=digest.lower())

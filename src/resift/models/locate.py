@@ -103,7 +103,7 @@ def _check_cached_links(folder: Path, names: list[str]) -> None:
         except (OSError, RuntimeError) as exc:
             raise ModelFileError(f"Cached model file {path} is a broken link. Delete it.") from exc
         if not real.is_relative_to(root):
-            raise ModelFileError(f"Cached model file {path} is a link out of the cache. Delete it.")
+            raise ModelFileError(f"Cached model file {path} links to a file outside the cache. Delete it.")
 
 
 def _download(spec: ModelSpec, *, download: bool, progress: Sink | None) -> ModelFiles:

@@ -58,7 +58,7 @@ class ProtobufReader:
                 # Groups were deprecated twenty years ago; no exporter writes them.
                 raise self.error(f"wire type {wire}")
             if size > end - pos:
-                raise self.error(f"a field that claims {size:,} bytes where {end - pos:,} are left")
+                raise self.error(f"a field that claims {size:,} bytes when only {end - pos:,} are left")
             yield number, wire, pos, pos + size
             pos += size
 

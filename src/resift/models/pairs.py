@@ -157,8 +157,8 @@ class PairModel:
             sentence = split_windows(len(call.query) - before, min(QUERY_PART, half))
             call.query_parts += [(before + first, before + last) for first, last in sentence if last > first]
         count = len(call.query_parts)
-        selection = f", {QUERY_PARTS} of them with each text" if count > QUERY_PARTS else ""
-        call.note = f"query of {len(ids)} tokens read in {count} parts{selection}"
+        selection = f", {QUERY_PARTS} scored with each text" if count > QUERY_PARTS else ""
+        call.note = f"query of {len(ids)} tokens split into {count} parts{selection}"
 
     def _tokenize(self, text: str, call: PairCall) -> list[int] | None:
         return self.model.tokenizer.ids(text, give_up=lambda: call.deadline.expired)
@@ -256,9 +256,9 @@ class WindowedDocument:
         if count == total:
             return ""
         if count > _LISTED_WINDOWS:
-            return f"read its {count} most promising windows of {total}"
+            return f"scored only its {count} most promising windows of {total}"
         numbers = ", ".join(str(window + 1) for window in sorted(self.active))
-        return f"read its most promising windows: {numbers} of {total}"
+        return f"scored only its most promising windows: {numbers} of {total}"
 
 
 def rank_windows(windows: Sequence[tuple[int, int]], ids: Sequence[int], query: Collection[int]) -> list[int]:

@@ -74,7 +74,7 @@ def add_model(
     description = read_model_folder(folder).description
     limit = description.positions
     if max_length is not None and not MIN_LENGTH <= max_length <= limit:
-        raise InputError(f"max_length is {max_length}; this model takes {MIN_LENGTH} to {limit} tokens.")
+        raise InputError(f"max_length is {max_length}; this model accepts {MIN_LENGTH} to {limit} tokens.")
     published = known_models().get(repo or model_id)
     notify(f"{description.kind}, {description.architecture}, {description.parameters / 1e6:.1f} M parameters")
     model = lock_model(folder, model_id, description)

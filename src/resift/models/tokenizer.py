@@ -72,7 +72,7 @@ class TextTokenizer:
             with _panics_as_errors():
                 self._tokenizer: Tokenizer = tokenizers.Tokenizer.from_str(data.decode("utf-8"))
         except Exception as exc:
-            raise ModelLoadError(f"The tokenizer does not load: {exc}") from exc
+            raise ModelLoadError(f"The tokenizer cannot be loaded: {exc}") from exc
         # Some tokenizer files pad every text to 512 tokens, so a short text would cost as much as a long one.
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()

@@ -46,7 +46,7 @@ class TorchSession:
                 )
             self._model = model.to(device).eval()
         except (OSError, ValueError, RuntimeError, KeyError, ImportError) as exc:
-            raise ModelLoadError(f"{files.spec.id!r} does not load with transformers: {exc}") from exc
+            raise ModelLoadError(f"{files.spec.id!r} cannot be loaded with transformers: {exc}") from exc
         # transformers would initialize missing tensors with random numbers.
         if missing := sorted(loading["missing_keys"]):
             raise ModelFileError(f"The weights of {files.spec.id!r} lack the tensor {missing[0]!r}.")

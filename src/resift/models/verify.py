@@ -117,12 +117,12 @@ def _read(fd: int, limit: int) -> bytes:
 
 def _check_size(path: Path, pinned: PinnedFile, size: int) -> None:
     if size != pinned.size:
-        raise _changed_error(path, f"has {size:,} bytes, but its pin says {pinned.size:,} bytes")
+        raise _changed_error(path, f"has {size:,} bytes, but the pinned size is {pinned.size:,} bytes")
 
 
 def _check_digest(path: Path, pinned: PinnedFile, digest: str) -> None:
     if digest != pinned.sha256:
-        raise _changed_error(path, f"has sha256 {digest[:12]}…, but its pin says {pinned.sha256[:12]}…")
+        raise _changed_error(path, f"has sha256 {digest[:12]}…, but the pinned digest is {pinned.sha256[:12]}…")
 
 
 def _changed_error(path: Path, problem: str) -> ModelFileError:

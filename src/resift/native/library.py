@@ -80,13 +80,13 @@ def usable_kernels() -> tuple[Kernel, ...]:
     except OSError as exc:
         if LIBRARY.exists():
             return (Kernel(None, f"{LIBRARY.name} does not load here: {exc}", fix=_REINSTALL),)
-        return (Kernel(None, "this installation has no compiled code; install a wheel, or have a C compiler ready"),)
+        return (Kernel(None, "this installation has no compiled code; install a wheel, or provide a C compiler"),)
     interface = library.resift_interface() if hasattr(library, "resift_interface") else 0
     if interface != INTERFACE:
         # Calling it anyway would misinterpret the memory of its structures.
         reason = (
-            f"{LIBRARY.name} was built from other sources than this Python code "
-            f"(interface {interface}, not {INTERFACE}) and is not used"
+            f"{LIBRARY.name} was built from other sources (interface {interface}, but this Python code requires "
+            f"{INTERFACE}) and is not used"
         )
         return (Kernel(None, reason, fix=_REINSTALL),)
     library.resift_kernels.restype = ctypes.c_char_p

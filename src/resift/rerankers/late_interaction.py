@@ -102,7 +102,7 @@ class LateInteractionReranker(FusesThenScores):
 
         await wait_for_job(shared_engine().submit([encode_query], deadline=deadline))
         truncated = any(count >= self._max_windows * model.spec.max_length for count in tokens.values())
-        note = f"longest texts: their first {self._max_windows} windows were read" if truncated else ""
+        note = f"only the first {self._max_windows} windows of the longest texts were scored" if truncated else ""
         return scored_in_time(
             [scores.get(hit.text) for hit in hits],
             self.info,

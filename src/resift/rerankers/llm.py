@@ -110,7 +110,7 @@ class LLMReranker(FusesThenScores):
             values[i] = 1.0 / rank
         note = self.model
         if len(query) > self._max_query_chars:
-            note += f"; query cut to its first {self._max_query_chars} characters"
+            note += f"; query truncated to {self._max_query_chars} characters"
         return Scores(values, self.name, degraded=reason is not None, reason=reason, note=note, scorer=self.info)
 
     async def _order_texts(self, query: str, texts: list[str], deadline: Deadline) -> tuple[int, ...]:

@@ -230,7 +230,7 @@ def cosines(query: Vector, vectors: Sequence[Vector | None]) -> list[float]:
     """
     matching = [vector for vector in vectors if vector is not None and len(vector) == len(query)]
     if len(matching) < len(vectors):
-        raise InputError(f"vectors differ in length; the query's has {len(query)} values.")
+        raise InputError(f"vectors differ in length; the query's vector has {len(query)} values.")
     if hasattr(query, "dtype"):
         matrix = np.asarray([np.asarray(vector, dtype=np.float64) for vector in matching])
         row = np.asarray(query, dtype=np.float64)

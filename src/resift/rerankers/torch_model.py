@@ -55,7 +55,7 @@ class TorchReranker(FusesThenScores):
         )
         self.info = spec.scorer_info(self.name)
         if instruction is not None and not self.info.supports_instruction:
-            raise InputError("instruction= requires a decoder whose prompt has an instruction; this model does not.")
+            raise InputError("instruction= requires a decoder whose prompt has one; this model's prompt does not.")
         model = Model(ModelFiles(spec=spec, folder=self.folder, source="local"), device=device)
         self._model = PairModel(model, PairOptions(instruction=instruction))
         self.revision = f"{spec.model_digest} {instruction or ''} {max_length}"

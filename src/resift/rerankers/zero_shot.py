@@ -54,7 +54,7 @@ class ZeroShotReranker(FusesThenScores):
     ) -> None:
         spec = check_kind(model_name, "nli")
         if "{}" not in hypothesis:
-            raise InputError(f"The hypothesis {hypothesis!r} has no {{}} for the query.")
+            raise InputError(f"The hypothesis {hypothesis!r} has no {{}} placeholder for the query.")
         self.model_name = model_name
         self.hypothesis = hypothesis
         self.on_progress = on_progress

@@ -46,7 +46,7 @@ class Config:
         value = self.value(*names)
         value = default if value is None else value
         if not isinstance(value, str):
-            raise ModelFileError(f"config.json has {names[0]} {value!r}; a string is needed.")
+            raise ModelFileError(f"config.json has {names[0]} {value!r}; it must be a string.")
         return value
 
     def size(self, *names: str, default: int | None = None, min: int = 1, max: int = 1 << 20) -> int:
@@ -54,7 +54,7 @@ class Config:
         value = self.value(*names)
         value = default if value is None else value
         if not isinstance(value, int) or isinstance(value, bool) or not min <= value <= max:
-            raise ModelFileError(f"config.json has {names[0]} {value!r}; an integer from {min} to {max} is needed.")
+            raise ModelFileError(f"config.json has {names[0]} {value!r}; it must be an integer from {min} to {max}.")
         return value
 
     def number(self, *names: str, default: float) -> float:
@@ -62,7 +62,7 @@ class Config:
         value = self.value(*names)
         value = default if value is None else value
         if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < 1e12:
-            raise ModelFileError(f"config.json has {names[0]} {value!r}; a number above 0 is needed.")
+            raise ModelFileError(f"config.json has {names[0]} {value!r}; it must be a number above 0.")
         return float(value)
 
     def flag(self, name: str, *, default: bool) -> bool:
@@ -75,7 +75,7 @@ class Config:
         name = self.text(*names, default=default)
         if name not in _ACTIVATIONS:
             known = ", ".join(sorted(_ACTIVATIONS))
-            raise ModelFileError(f"config.json has {names[0]} {name!r}; supported are {known}.")
+            raise ModelFileError(f"config.json has {names[0]} {name!r}. Supported: {known}.")
         return _ACTIVATIONS[name]
 
 
@@ -94,7 +94,7 @@ class Tensors:
         for candidate in candidates:
             if candidate + of in self._arrays:
                 return candidate
-        raise ModelFileError(f"The weights have no tensor {candidates[0] + of!r}; the file is not this architecture.")
+        raise ModelFileError(f"The weights have no tensor {candidates[0] + of!r}; the file has another architecture.")
 
     def take(self, name: str, *shape: int | None) -> Array:
         """Return a tensor after checking its shape; None matches any size."""

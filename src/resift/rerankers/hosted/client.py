@@ -137,7 +137,7 @@ class ProviderClient:
             if isinstance(exc, ProviderError):
                 raise
             if not sent:
-                raise DeadlineExceeded(f"No free connection to {provider} in time.") from None
+                raise DeadlineExceeded(f"No connection to {provider} became free in time.") from None
             raise ProviderTimeout(
                 f"{provider} did not return a complete response in time.", provider=provider
             ) from None

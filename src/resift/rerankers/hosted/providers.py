@@ -146,9 +146,9 @@ def status_error(
     wait_s = retry_after_s(headers)
     prefix = f"{provider} returned {status}"
     if status == 429 or (status == 503 and wait_s is not None):
-        pause = "" if wait_s is None else f" for {wait_s:g} s"
+        pause = "" if wait_s is None else f" of {wait_s:g} s"
         return ProviderRateLimited(
-            f"{prefix}: it asks for a pause{pause}.", provider=provider, status=status, retry_after_s=wait_s
+            f"{prefix}: it requests a pause{pause}.", provider=provider, status=status, retry_after_s=wait_s
         )
     words = dict.fromkeys(re.findall(r"[a-z_]+", message[:2000].lower()))
     mentioned = [word for word in words if word in _REPEATABLE]
