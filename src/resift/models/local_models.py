@@ -85,7 +85,7 @@ def allow_local(
     The folder contains an ONNX file, or safetensors weights in the hub's layout, which declare their own kind.
     Without `kind`, an ONNX file is loaded as a cross-encoder. Every file is inspected and must match the
     manifest, a mapping or JSON file from name to sha256 as written by `write_manifest`. By default, the
-    manifest in the folder applies. If there is none, the files are pinned in their current state.
+    manifest in the folder applies. Without a manifest, the files are pinned in their current state.
     """
     if "licence" in facts:
         warnings.warn("allow_local(licence=…) is now license=…", DeprecationWarning, stacklevel=3)
@@ -173,7 +173,7 @@ def _describe_safetensors(
     changes["languages"] = check_languages(facts.get("languages", spec.languages))
     if facts.get("max_length", 1) > spec.max_length:
         raise ModelNotAllowedError(
-            f"max_length is {facts['max_length']}; the limit of this model is {spec.max_length}."
+            f"max_length is {facts['max_length']}; this model accepts {spec.max_length}."
         )
     return dataclasses.replace(spec, revision=_compute_revision(spec.files), **changes)  # type: ignore[arg-type]
 

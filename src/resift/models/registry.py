@@ -209,7 +209,7 @@ def pin_advice(name: str) -> str:
 def find_locked(model_id: str) -> tuple[ModelSpec, Path | None] | None:
     """Return the spec and folder that the lock file pins under this id, or None.
 
-    The folder is None if the model's files are in the download folder.
+    A folder of None means that the model's files are in the download folder.
     """
     return _load_locked().get(model_id)
 

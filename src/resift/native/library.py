@@ -32,7 +32,7 @@ _REINSTALL = "reinstall Resift: pip install --force-reinstall --no-deps resift (
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel for this processor. If there is none, `name` is None, and `reason` and `fix` explain why."""
+    """A kernel for this processor. Without one, `name` has the value None, and `reason` and `fix` explain why."""
 
     name: str | None
     reason: str

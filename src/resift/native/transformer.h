@@ -39,7 +39,7 @@ typedef struct {
     int32_t pre_norm, gated, activation, pooling;
     float attention_scale, epsilon;
     LayerNorm embedding_norm, final_norm;
-    Linear projection; /* outputs is 0 if there is none */
+    Linear projection; /* outputs is 0 without a projection */
     const TransformerLayer *layer;
     int32_t head_steps, outputs; /* outputs of the head, or the state width without a head */
     const HeadStep *head;

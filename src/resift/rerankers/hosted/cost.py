@@ -29,7 +29,7 @@ _BYTES_PER_TOKEN = 4
 
 
 class ProviderBilled(Event, name="provider_billed"):
-    """A provider scored documents; `cost_usd` is None if the price is unknown.
+    """A provider scored documents; `cost_usd` is set only if the price is known.
 
     `estimated` means that the response reported no usage, so tokens or search units were estimated.
     """

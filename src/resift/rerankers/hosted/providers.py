@@ -33,7 +33,7 @@ from resift.validation import is_finite_number
 class Provider:
     """Field names and limits of a provider's rerank API.
 
-    `rows_at` is None if the response is a bare array. `listwise_models` score a document relative to the other
+    `rows_at` is unset if the response is a bare array. `listwise_models` score a document relative to the other
     documents in the request, so scores from two requests are not comparable. `instruction_models` follow an
     instruction placed before the query. `max_bytes` allows two bytes per token of the provider's limit, which is
     safe for every script.
