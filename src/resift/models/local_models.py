@@ -172,9 +172,7 @@ def _describe_safetensors(
     changes = {**facts, "license": license if license != "unknown" else model.license}
     changes["languages"] = check_languages(facts.get("languages", spec.languages))
     if facts.get("max_length", 1) > spec.max_length:
-        raise ModelNotAllowedError(
-            f"max_length is {facts['max_length']}; this model accepts {spec.max_length}."
-        )
+        raise ModelNotAllowedError(f"max_length is {facts['max_length']}; this model accepts {spec.max_length}.")
     return dataclasses.replace(spec, revision=_compute_revision(spec.files), **changes)  # type: ignore[arg-type]
 
 
