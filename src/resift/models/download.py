@@ -79,7 +79,7 @@ def download_model(
     if is_offline():
         raise ModelFileError(f"{spec.id!r} is not downloaded: {_OFFLINE}.")
     hub = _Hub(spec.hub.repo, progress, clock, clock() + time_limit_s)
-    # Files move to their final place only after verification.
+    # Files are moved to their final place only after verification.
     staging = folder.with_name(folder.name + ".part")
     with file_lock(folder.with_name(folder.name + ".lock"), error=ModelFileError):
         for pinned in spec.files:

@@ -32,7 +32,7 @@ CONFIG, MODULES, WEIGHTS = "config.json", "modules.json", "model.safetensors"
 SHARD_INDEX = "model.safetensors.index.json"
 _OPTIONAL = ("config_sentence_transformers.json", "sentence_bert_config.json", "tokenizer_config.json")
 _TORCH_LENGTH = 512  # longer documents are split into windows
-_UNLIMITED = 1_000_000  # tokenizer configs write 1e30 for "no limit"
+_UNLIMITED = 1_000_000  # tokenizer configs use 1e30 for "no limit"
 _SHARD = re.compile(r"[\w.-]{1,100}\.safetensors")
 _MODULE_PATH = re.compile(r"[\w.-]{0,60}")
 

@@ -84,7 +84,7 @@ def _find_files(spec: ModelSpec, folder: Path | str | None) -> ModelFiles | None
         if _is_complete(cached, required):
             _check_cached_links(cached, names)
             return ModelFiles(spec=spec, folder=cached, source="cache")
-    # After the caches: a deliberate download takes precedence over the bundled copy.
+    # Checked after the caches, so that a deliberate download takes precedence over the bundled copy.
     if installed is not None and _is_complete(installed, required):
         return ModelFiles(spec=spec, folder=installed, source="package")
     return None

@@ -22,7 +22,7 @@ class Session(Protocol):
     """A loaded model. Several threads may run it at the same time."""
 
     def run(self, ids: list[int], types: list[int], *, first: int | None = None) -> Array:
-        """Return the logits of one row, or its token states; with `first`, of this many tokens only."""
+        """Return the logits of one row, or its token states; with `first`, only those of the first tokens."""
 
 
 class NativeSession:
@@ -42,7 +42,7 @@ class NativeSession:
         self._scratch = Scratch(kernel.function("bert_scratch", c_int64, c_void_p, c_int32))
 
     def run(self, ids: list[int], types: list[int], *, first: int | None = None) -> Array:
-        """Return the logits of one row, or its token states; with `first`, of this many tokens only."""
+        """Return the logits of one row, or its token states; with `first`, only those of the first tokens."""
         weights, tokens = self._weights, len(ids)
         sizes, bert = weights.sizes, weights.bert
         # The C code does not check bounds.

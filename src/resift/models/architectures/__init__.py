@@ -38,7 +38,7 @@ def build_network(config: Config, tensors: Tensors) -> Network:
         raise ModelFileError("config.json has is_decoder; only encoders are supported.")
     network = FAMILIES[kind](config, tensors)
     tensors.check_all_used()
-    # The engine splits the hidden size into heads.
+    # The engine splits the hidden size evenly into heads.
     width, rest = divmod(network.hidden, network.heads)
     if rest or not width:
         raise ModelFileError(

@@ -1,4 +1,4 @@
-"""ModernBERT: norms before each block, rotary positions, local attention, a gated feed-forward."""
+"""ModernBERT: norms before each block, rotary positions, local attention, and a gated feed-forward layer."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Config:
         return next((self._values[name] for name in names if self._values.get(name) is not None), None)
 
     def text(self, *names: str, default: str | None = None) -> str:
-        """Return a string."""
+        """Return a string value."""
         value = self.value(*names)
         value = default if value is None else value
         if not isinstance(value, str):
@@ -66,7 +66,7 @@ class Config:
         return float(value)
 
     def flag(self, name: str, *, default: bool) -> bool:
-        """Return a boolean."""
+        """Return a boolean value."""
         value = self.value(name)
         return default if value is None else bool(value)
 

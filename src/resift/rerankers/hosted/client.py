@@ -201,7 +201,7 @@ class ProviderClient:
         # A 5xx carries no information about the request, and its body may be anything.
         if 400 <= response.status_code < 500:
             encoding = response.headers.get("content-encoding", "")
-            # A slow or broken error body counts as no message.
+            # A slow or broken error body counts as an empty message.
             try:
                 async with asyncio.timeout(_ERROR_BODY_S):
                     body = await read_body(response.aiter_raw(), encoding, limit=_ERROR_BODY_BYTES)

@@ -72,7 +72,7 @@ class Price:
 
 @lru_cache(maxsize=1)
 def price_table() -> JsonMapping:
-    """Return the shipped price table: its date, and the prices with their sources."""
+    """Return the built-in price table: its date, and prices with their sources."""
     table: JsonMapping = json.loads(
         files("resift.rerankers.hosted").joinpath("prices.json").read_text(encoding="utf-8")
     )
