@@ -153,7 +153,7 @@ def _check_model(name: str, pin_source: str) -> Finding:
     except ModelError as exc:
         if pin_source == "lock file":
             return Finding("model", name, "broken", str(exc), f"resift models verify {name}")
-        if "has no files of" in str(exc):
+        if "are not on this machine" in str(exc):
             return Finding("model", name, "absent", f"{spec.kind}, not on this machine")
         return Finding("model", name, "broken", str(exc))
     kind, source = (

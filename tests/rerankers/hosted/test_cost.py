@@ -30,7 +30,7 @@ def test_the_price_table_is_dated_and_marks_what_nobody_could_check():
     table = price_table()
     assert table["date"] >= "2026-11"
     assert all(row["source"] and isinstance(row["checked"], bool) for row in table["prices"])
-    assert find_price("voyage", "rerank-2.5") == Price(0.05, None, checked=True)
+    assert find_price("voyage", "rerank-2.5") == Price(0.05, None, checked=False)
     assert not find_price("cohere", "rerank-v3.5").checked
     assert find_price("cohere", "unheard-of") is None
     assert find_price("cohere", "rerank-v3.5", per_thousand_searches=1.5) == Price(None, 1.5)
@@ -98,7 +98,7 @@ def test_a_call_reports_its_usage_in_events_scores_and_trace(reranker, pool):
     scorer = reranker(price_per_million_tokens=1.0)
     ranking = asyncio.run(rescore(scorer, "soil", pool(4), k=4, sink=sink))
     [event] = sink.named("provider_billed")
-    assert (event.provider, event.model, event.price_checked) == ("voyage", "rerank-2.5", True)
+    assert (event.provider, event.model, event.price_checked) == ("voyage", "rerank-2.5", False)
     assert event.tokens > 0
     assert event.cost_usd == pytest.approx(event.tokens / 1e6)
     [record] = [each for each in ranking.trace if each.kind == "rerank"]
