@@ -66,7 +66,7 @@ def test_tuning_a_pipeline_file_writes_its_stores(tmp_path, capsys, monkeypatch)
 
 def test_tuning_rejects_overlapping_splits(recording, capsys):
     assert main(["tune", str(recording), "--train", "test", "--test", "test"]) == 1
-    assert "must not be judged" in capsys.readouterr().err
+    assert "must not be evaluated" in capsys.readouterr().err
     assert main(["tune", str(recording), "--train", "test"]) == 1
     assert "both --train and --test" in capsys.readouterr().err
 

@@ -97,7 +97,7 @@ def test_the_default_stays_without_a_signal(tmp_path):
 
 def test_a_log_that_never_moves_a_document_is_refused(tmp_path):
     log = read_click_log(simulate(tmp_path / "log.jsonl", relevance={"d0": 0.9}, swap=0.0))
-    with pytest.raises(InputError, match=r"\b0 documents that one query showed at different positions"):
+    with pytest.raises(InputError, match=r"\b0 documents shown at different positions for the same query"):
         label_clicks(log)
 
 

@@ -383,7 +383,7 @@ def test_the_held_out_half_is_never_the_training_half():
         assert not {one.query for one in train.queries} & {one.query for one in test.queries}
         assert train.queries
         assert test.queries
-    with pytest.raises(InputError, match="must not be judged"):
+    with pytest.raises(InputError, match="must not be evaluated"):
         split_by_name(recording, "test", "test")
     again = Recording(HEADER, (*make_queries(5), *(replace(one, split="dev") for one in make_queries(5))))
     with pytest.raises(InputError, match="5 queries are in both halves"):
@@ -415,7 +415,7 @@ def test_broken_recordings_are_reported_with_file_and_line(tmp_path, line, messa
 def test_a_recording_of_0_2_asks_for_a_new_one(tmp_path):
     path = tmp_path / "r.jsonl"
     path.write_text(recording_line(HEADER).replace("recording-2", "recording-1") + recording_line(make_queries(1)[0]))
-    with pytest.raises(DataFormatError, match="make one with: resift record"):
+    with pytest.raises(DataFormatError, match="create one with: resift record"):
         read_recording(path)
 
 

@@ -1,9 +1,9 @@
 """Tune on a click log: impressions and clicks with positions, corrected for position bias.
 
-People click what they see, and they see the top of the page. A click at a low position is therefore worth
-more. How much more is estimated from documents that one query showed at different positions (intervention
-harvesting, Agarwal et al., WSDM 2019), and each click is divided by that propensity (Joachims et al., WSDM
-2017).
+Users click what they see, and they mostly see the top of the page. A click at a low position is therefore
+worth more. The propensity of each position is estimated from documents that appeared at different positions
+for the same query (intervention harvesting, Agarwal et al., WSDM 2019). Each click is divided by the
+propensity of its position (Joachims et al., WSDM 2017).
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from resift.types import JsonMapping, JsonValue
 from resift.validation import check_arguments
 
 MIN_QUERIES = 40
-"""Queries with a click below which a log is refused."""
+"""Minimum number of queries with a click. Smaller logs are rejected."""
 
 MIN_CLICKS = 200
 MIN_SHARED_CLICKS = 5
-"""Clicks that two positions need on documents shown at both, before they are compared."""
+"""Two positions are compared if each has at least this many clicks on documents shown at both."""
 
 MIN_PROPENSITY = 0.1
-"""Smallest propensity: no click counts more than ten times one at the first position."""
+"""Minimum propensity, so that no click counts more than ten times as much as one at the first position."""
 
 MAX_POSITION = 50
 MAX_QUERIES = 1000
-"""Queries that are searched, those with the most clicks."""
+"""Maximum number of queries to search. Those with the most clicks are used."""
 
 MAX_P = 0.05
 
@@ -65,10 +65,11 @@ class ClickLog:
 
 @check_arguments
 def read_click_log(path: Path | str) -> ClickLog:
-    """Read a click log; raises DataFormatError with file and line.
+    """Read a click log. An invalid row raises DataFormatError with file and line.
 
-    JSONL has a result page per line (`query`, `results`, `clicked`: ids or positions from 1), or an
-    impression per line (`query`, `id`, `position`, `clicked`). CSV and TSV files have a row per impression.
+    Each line of a JSONL file is a result page (`query`, `results`, and `clicked` with ids or 1-based
+    positions) or a single impression (`query`, `id`, `position`, `clicked`). Each row of a CSV or TSV file
+    is an impression.
     """
     path = Path(path)
     suffixes = [suffix for suffix in path.suffixes if suffix != ".gz"]
@@ -84,9 +85,9 @@ def read_click_log(path: Path | str) -> ClickLog:
             raise DataFormatError(str(exc), file=str(path), line=line) from None
         digest = query_digest(query)
         queries[digest] = query
-        shown = counts.setdefault(digest, {})
+        documents = counts.setdefault(digest, {})
         for id, position, clicked in impressions:
-            for count in (shown.setdefault(id, {}).setdefault(position, [0, 0]), totals):
+            for count in (documents.setdefault(id, {}).setdefault(position, [0, 0]), totals):
                 count[0] += 1
                 count[1] += clicked
     return ClickLog(path, queries, counts, *totals)
@@ -98,7 +99,7 @@ def _csv_rows(path: Path, suffix: str) -> Iterator[tuple[int, JsonMapping]]:
         header = [name.strip().lower() for name in next(reader, [])]
         missing = [name for name in _COLUMNS if name not in header]
         if missing:
-            message = f"no column {', '.join(missing)}; the first line must name query, id, position, clicked"
+            message = f"missing column {', '.join(missing)}; the header must contain query, id, position, clicked"
             raise DataFormatError(message, file=str(path), line=1)
         for row in reader:
             if row:
@@ -111,23 +112,23 @@ def _csv_rows(path: Path, suffix: str) -> Iterator[tuple[int, JsonMapping]]:
 
 
 def _parse_row(row: JsonMapping) -> tuple[str, list[tuple[str, int, bool]]]:
-    """Return the query and (id, position, clicked) of each impression; raise ValueError with a message."""
+    """Return the query and (id, position, clicked) for each impression. Raises ValueError with a message."""
     query = row.get("query")
     if not isinstance(query, str) or not query.strip():
-        raise ValueError('needs "query" as a string that is not empty')
+        raise ValueError('"query" must be a non-empty string')
     if "results" not in row:
         text, click = str(row.get("position")), str(row.get("clicked")).strip().lower()
         if not text.isdecimal() or int(text) < 1:
-            raise ValueError(f'"position" is {text}; it must be an integer from 1, the first result')
+            raise ValueError(f'"position" is {text}; it must be an integer; 1 is the first result')
         if click not in _TRUE | _FALSE:
             raise ValueError(f'"clicked" is {click!r}; it must be true or false, or 1 or 0')
         return query, [(_read_id(row.get("id")), int(text), click in _TRUE)]
     results, clicked = row["results"], row.get("clicked", [])
     if not isinstance(results, list) or not results or not isinstance(clicked, list):
-        raise ValueError('needs "results" as a list of ids in the order shown, and "clicked" as a list')
+        raise ValueError('"results" must be a list of ids in the order shown, and "clicked" must be a list')
     ids = [_read_id(id) for id in results[:MAX_POSITION]]
     if len(set(ids)) < len(ids):
-        raise ValueError('"results" names an id twice; write each result once')
+        raise ValueError('"results" contains an id twice; list each result once')
     positions = set()
     for click in clicked:
         at_position = isinstance(click, int) and not isinstance(click, bool) and click not in results
@@ -136,39 +137,39 @@ def _parse_row(row: JsonMapping) -> tuple[str, list[tuple[str, int, bool]]]:
         elif not at_position and click in results:
             positions.add(results.index(click) + 1)
         else:
-            raise ValueError(f'"clicked" has {click!r}, which is neither in "results" nor a position in it')
+            raise ValueError(f'"clicked" contains {click!r}, which is neither an id nor a position in "results"')
     return query, [(id, position, position in positions) for position, id in enumerate(ids, start=1)]
 
 
 def _read_id(value: JsonValue) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
-        raise ValueError(f"an id is {value!r}; ids are strings or integers")
+        raise ValueError(f"an id is {value!r}; it must be a string or an integer")
     return str(value)
 
 
 def estimate_propensities(log: ClickLog) -> dict[int, float]:
-    """Return position -> chance that people look there, relative to the first position.
+    """Return position -> probability that users look there, relative to the first position.
 
-    Two positions are compared on documents that the same query showed at both. The logarithms of all ratios
-    are fitted by least squares, weighted by their precision. Positions without a connection to the first one
-    are missing. All values lie between MIN_PROPENSITY and 1.
+    Two positions are compared on documents shown at both for the same query. The logarithms of all ratios
+    are fitted by least squares, weighted by their precision. Positions that no chain of comparisons connects
+    to the first one are omitted. All values are between MIN_PROPENSITY and 1.
     """
     require("numpy", extra="eval")
-    # Two positions -> sums over shared documents, per position: clicks, weighted click rate, its variance.
+    # Pair of positions -> for each of the two: clicks on shared documents, weighted click rate and its variance.
     shared: dict[tuple[int, int], list[float]] = defaultdict(lambda: [0.0] * 6)
-    for shown in log.counts.values():
-        for places in shown.values():
-            for pair in combinations(sorted(p for p in places if p <= MAX_POSITION), 2):
-                seen = [places[position][0] for position in pair]
-                weight = seen[0] * seen[1] / sum(seen)  # a rate from one impression says little
+    for documents in log.counts.values():
+        for counts in documents.values():
+            for pair in combinations(sorted(p for p in counts if p <= MAX_POSITION), 2):
+                views = [counts[position][0] for position in pair]
+                weight = views[0] * views[1] / sum(views)  # a click rate from few impressions is unreliable
                 for i, position in enumerate(pair):
-                    clicks = places[position][1]
-                    for j, value in enumerate((clicks, weight * clicks / seen[i], weight**2 * clicks / seen[i] ** 2)):
+                    clicks = counts[position][1]
+                    for j, value in enumerate((clicks, weight * clicks / views[i], weight**2 * clicks / views[i] ** 2)):
                         shared[pair][3 * i + j] += value
     ratios = {pair: sums for pair, sums in shared.items() if min(sums[0], sums[3]) >= MIN_SHARED_CLICKS}
     connected = {1}
-    while grown := {p for pair in ratios for p in pair if connected & set(pair)} - connected:
-        connected |= grown
+    while reachable := {p for pair in ratios for p in pair if connected & set(pair)} - connected:
+        connected |= reachable
     positions = sorted(connected)
     if len(positions) == 1:
         return {1: 1.0}
@@ -191,10 +192,10 @@ def estimate_propensities(log: ClickLog) -> dict[int, float]:
 
 @dataclass(frozen=True, slots=True)
 class ClickLabels:
-    """Relevance of the documents of each query, from clicks divided by propensities.
+    """Relevance labels per query and document: clicks divided by propensities.
 
-    Documents that were shown and never clicked have 0. `ignored_clicks` were at positions without a
-    propensity.
+    Documents that were shown but never clicked have relevance 0. `ignored_clicks` counts the clicks at
+    positions without a propensity.
     """
 
     propensities: Mapping[int, float]
@@ -205,37 +206,37 @@ class ClickLabels:
     ignored_clicks: int = 0
 
     def collection(self, file: Path) -> Collection:
-        """Return the queries with the clicked documents, for `record`."""
-        clicked = {
-            query: {id: int(value > 0) for id, value in shown.items()} for query, shown in self.relevance.items()
+        """Return the queries and their clicked documents as a collection for `record`."""
+        qrels = {
+            query: {id: int(value > 0) for id, value in values.items()} for query, values in self.relevance.items()
         }
-        return Collection(file, "click-log", self.queries, clicked)
+        return Collection(file, "click-log", self.queries, qrels)
 
 
 def label_clicks(log: ClickLog) -> ClickLabels:
-    """Return corrected relevance; raises InputError with the numbers if the log is too small."""
+    """Return relevance labels corrected for position bias. Raises InputError, with counts, if the log is too small."""
     propensities = estimate_propensities(log)
     relevance: dict[str, dict[str, float]] = {}
-    clicks_of: dict[str, int] = {}
-    for query, shown in log.counts.items():
+    query_clicks: dict[str, int] = {}
+    for query, documents in log.counts.items():
         values: dict[str, float] = {}
-        used = 0
-        for id, places in shown.items():
-            known = [(count, propensities[p]) for p, count in places.items() if p in propensities]
-            seen = sum(count[0] for count, _ in known)
-            if seen:
-                values[id] = math.fsum(count[1] / propensity for count, propensity in known) / seen
-                used += sum(count[1] for count, _ in known)
-        if used:
-            relevance[query], clicks_of[query] = values, used
-    used_clicks = sum(clicks_of.values())
+        clicks = 0
+        for id, counts in documents.items():
+            pairs = [(count, propensities[p]) for p, count in counts.items() if p in propensities]
+            views = sum(count[0] for count, _ in pairs)
+            if views:
+                values[id] = math.fsum(count[1] / propensity for count, propensity in pairs) / views
+                clicks += sum(count[1] for count, _ in pairs)
+        if clicks:
+            relevance[query], query_clicks[query] = values, clicks
+    used_clicks = sum(query_clicks.values())
     if len(propensities) < 2:
-        moved = sum(len(places) > 1 for shown in log.counts.values() for places in shown.values())
+        moved = sum(len(counts) > 1 for documents in log.counts.values() for counts in documents.values())
         raise InputError(
-            f"{log.file}: {log.clicks} clicks, and {moved} documents that one query showed at different "
-            f"positions. Position bias is estimated from such documents: two positions need "
-            f"{MIN_SHARED_CLICKS} clicks each on documents shown at both. Swap neighboring results for a "
-            "small part of the traffic, or collect a longer log."
+            f"{log.file}: {log.clicks} clicks, and {moved} documents shown at different positions for the same "
+            f"query. Position bias is estimated from such documents: each of two positions needs at least "
+            f"{MIN_SHARED_CLICKS} clicks on documents shown at both. Swap adjacent results for a small share "
+            "of the traffic, or collect a longer log."
         )
     if len(relevance) < MIN_QUERIES or used_clicks < MIN_CLICKS:
         raise InputError(
@@ -243,11 +244,11 @@ def label_clicks(log: ClickLog) -> ClickLabels:
             f"least {MIN_QUERIES} queries and {MIN_CLICKS} clicks are needed. Collect a longer log, or rate "
             "hits yourself and use --clicks."
         )
-    chosen = sorted(relevance, key=lambda query: (-clicks_of[query], query))[:MAX_QUERIES]
+    most_clicked = sorted(relevance, key=lambda query: (-query_clicks[query], query))[:MAX_QUERIES]
     return ClickLabels(
         propensities,
-        {query: relevance[query] for query in chosen},
-        {query: log.queries[query] for query in chosen},
+        {query: relevance[query] for query in most_clicked},
+        {query: log.queries[query] for query in most_clicked},
         clicks=used_clicks,
         impressions=log.impressions,
         ignored_clicks=log.clicks - used_clicks,
@@ -256,10 +257,10 @@ def label_clicks(log: ClickLog) -> ClickLabels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClickLogFit:
-    """The setting that fits a click log, and its gain over the default on held-out queries.
+    """The setting fitted to a click log, and its gain over the default on held-out queries.
 
-    The gain is in corrected clicks per query, discounted by rank, from 0 to 1. `reason` is set if the default
-    stays.
+    The gain is measured in bias-corrected clicks per query, discounted by rank, on a scale from 0 to 1.
+    `reason` is set if the default setting was kept.
     """
 
     best: Setting
@@ -275,16 +276,16 @@ class ClickLogFit:
 def fit_click_log(recording: Recording, labels: ClickLabels) -> ClickLogFit:
     """Fit the weights of vector search and reranker on half of the queries, and test them on the other half.
 
-    The default stays unless a paired randomization test on the held-out queries has p <= MAX_P.
+    The default setting is kept unless a paired randomization test on the held-out queries gives p <= MAX_P.
     """
     train, test = split_by_hash(recording)
     start = default_setting(recording.header)
     steps = weight_steps(start, recording.header)
     replay = Replay(train)
-    gains = gains_over(start, {setting: _values(train, replay.run(setting), labels) for setting in steps})
+    gains = gains_over(start, {setting: _discounted_relevance(train, replay.run(setting), labels) for setting in steps})
     best = best_after_cost(gains, steps)
     replay = Replay(test)
-    after, before = (_values(test, replay.run(setting), labels) for setting in (best, start))
+    after, before = (_discounted_relevance(test, replay.run(setting), labels) for setting in (best, start))
     differences = [a - b for a, b in zip(after, before, strict=True)]
     fit = ClickLogFit(
         best=best,
@@ -296,7 +297,7 @@ def fit_click_log(recording: Recording, labels: ClickLabels) -> ClickLogFit:
         propensities=labels.propensities,
     )
     if best == start:
-        return replace(fit, reason="no other setting brings more than it costs")
+        return replace(fit, reason="no other setting gains more than it costs")
     if fit.gain <= 0:
         return replace(fit, best=start, reason="no gain on held-out queries")
     if fit.p > MAX_P:
@@ -304,10 +305,10 @@ def fit_click_log(recording: Recording, labels: ClickLabels) -> ClickLogFit:
     return fit
 
 
-def _values(recording: Recording, run: Mapping[str, Sequence[str]], labels: ClickLabels) -> list[float]:
-    """Return per query the relevance discounted by rank, as a part of all relevance.
+def _discounted_relevance(recording: Recording, run: Mapping[str, Sequence[str]], labels: ClickLabels) -> list[float]:
+    """Return, for each query, the relevance discounted by rank as a fraction of the total relevance.
 
-    Ranks count only documents that the log showed: nobody could click the others.
+    Ranks count only documents shown in the log, because users could not click the others.
     """
     values = []
     for query in recording.queries:

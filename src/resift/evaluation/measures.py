@@ -1,4 +1,4 @@
-"""Quality of runs by ir-measures, with the numbers of trec_eval, and reliability of calibrated scores."""
+"""Measure runs with ir-measures (same values as trec_eval), and the reliability of calibrated scores."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _NO_CUTOFF = {"Rprec", "Bpref"}
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """The values of a run per measure and query, and the judged queries that it did not answer."""
+    """The values of a run per measure and query, and the judged queries missing from the run."""
 
     per_query: Mapping[str, Mapping[str, float]]
     missing: tuple[str, ...]
     unjudged: tuple[str, ...]
 
     def mean(self, measure: str, *, complete: bool = False) -> float:
-        """Return the mean over answered queries, as trec_eval; `complete` counts missing ones as 0 (-c)."""
+        """Return the mean over answered queries. `complete` counts missing queries as 0, like trec_eval -c."""
         values = self.per_query[measure]
         total = len(values) + (len(self.missing) if complete else 0)
         return math.fsum(values.values()) / total if total else 0.0
@@ -68,7 +68,7 @@ class Judge:
         if not self.measures:
             raise InputError("The list of measures is empty; pass at least one, for example nDCG@10.")
         self.queries = tuple(qrels)
-        # The library's own parser uses ast.Num, which Python 3.14 no longer has.
+        # The library's parser uses ast.Num, which was removed in Python 3.14.
         parts = [measure.partition("@") for measure in self.measures]
         parsed = [
             getattr(library, name) @ int(cutoff) if cutoff else getattr(library, name) for name, _, cutoff in parts
@@ -79,10 +79,10 @@ class Judge:
         self._names = {measure: str(measure) for measure in parsed}
 
     def quality(self, run: Mapping[str, Sequence[str]]) -> Quality:
-        """Measure the documents of each query, given best first.
+        """Measure a run: query -> document ids, best first.
 
-        The scores that are passed on decrease strictly with the rank, so that no rule for ties changes
-        the order.
+        ir-measures receives scores that decrease strictly with rank, so its tie-breaking cannot change the
+        order.
         """
         judged = set(self.queries)
         if not isinstance(run, Mapping):
@@ -90,12 +90,12 @@ class Judge:
         for ranked in run.values():
             _check_ids(check_list(ranked, "A ranking of the run", "ids"))
         scored = {
-            # From the end, so that a duplicate id counts at its best rank.
+            # Iterate from the end, so that a duplicate id counts at its best rank.
             query: {ids[i]: float(len(ids) - i) for i in reversed(range(len(ids)))}
             for query, ids in run.items()
             if query in judged
         }
-        # trec_eval skips queries without documents; an empty answer counts as 0.
+        # trec_eval skips queries without documents. Here an empty result list counts as 0.
         answered = [query for query in self.queries if query in scored]
         per_query = {measure: dict.fromkeys(answered, 0.0) for measure in self.measures}
         for metric in self._evaluator.iter_calc({query: ids for query, ids in scored.items() if ids}):
@@ -109,18 +109,18 @@ class Judge:
 def _check_qrels(qrels: object) -> None:
     if not isinstance(qrels, Mapping) or not qrels:
         problem = "are empty" if isinstance(qrels, Mapping) else f"are {type_name(qrels)}"
-        raise InputError(f"The judgments {problem}; pass query -> {{document: grade}}, as from read_qrels.")
+        raise InputError(f"The judgments {problem}; pass query -> {{document: grade}}, as returned by read_qrels.")
     _check_ids(qrels)
     for query, judged in qrels.items():
         if not isinstance(judged, Mapping) or not all(
             isinstance(grade, Integral) and not isinstance(grade, bool) for grade in judged.values()
         ):
-            raise InputError(f"The judgments of query {query!r} are not {{document: integer grade}}.")
+            raise InputError(f"The judgments for query {query!r} must be {{document: integer grade}}.")
         _check_ids(judged)
 
 
 def _check_ids(ids: Iterable[str]) -> None:
-    """Reject ids that are not valid UTF-8, because trec_eval's C code would end the process."""
+    """Reject ids that are not valid UTF-8, because trec_eval's C code would terminate the process."""
     try:
         text = "".join(ids)
         text.encode("utf-8")
@@ -128,7 +128,7 @@ def _check_ids(ids: Iterable[str]) -> None:
         text = "\0"
     if "\0" in text:
         raise InputError(
-            "An id cannot be written as UTF-8: it has a lone surrogate or a NUL, or is not a string. "
+            "An id cannot be encoded as UTF-8: it contains a lone surrogate or a NUL, or is not a string. "
             "Rename it in the run and in the judgments."
         )
 
@@ -140,7 +140,7 @@ FitCalibrator = Callable[[Sequence[float], Sequence[bool]], Calibrator]
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Pairs with a predicted probability from low to high: their number, mean prediction, relevant share."""
+    """Pairs with a predicted probability from low to high: count, mean prediction and share of relevant pairs."""
 
     low: float
     high: float
@@ -161,9 +161,9 @@ class Reliability:
 
 
 def reliability(fit: FitCalibrator, scores: Sequence[float], relevant: Sequence[bool]) -> Reliability:
-    """Measure a calibrator by cross-validation: each pair is predicted by one that was fitted without it.
+    """Measure a calibrator by cross-validation: each pair is predicted by a calibrator fitted without it.
 
-    With fewer than two relevant or two other pairs nothing can be held out, and `held_out` is false.
+    With fewer than two relevant or two non-relevant pairs, nothing can be held out and `held_out` is false.
     """
     labels = np.array(relevant, dtype=bool)
     folds = min(FOLDS, int(labels.sum()), int((~labels).sum()))
@@ -171,15 +171,15 @@ def reliability(fit: FitCalibrator, scores: Sequence[float], relevant: Sequence[
         calibrator = fit(scores, relevant)
         predicted = [calibrator.probability(score) for score in scores]
         return measure_reliability(predicted, relevant, held_out=False)
-    # Relevant and other pairs are dealt separately, so that each fold has both.
-    fold_of_pair = np.zeros(len(labels), dtype=int)
+    # Relevant and non-relevant pairs are assigned to folds separately, so that each fold contains both.
+    pair_folds = np.zeros(len(labels), dtype=int)
     for members in (np.flatnonzero(labels), np.flatnonzero(~labels)):
-        fold_of_pair[members] = np.arange(len(members)) % folds
+        pair_folds[members] = np.arange(len(members)) % folds
     predicted = [0.0] * len(scores)
     for fold in range(folds):
-        training = np.flatnonzero(fold_of_pair != fold).tolist()
+        training = np.flatnonzero(pair_folds != fold).tolist()
         calibrator = fit([scores[i] for i in training], [relevant[i] for i in training])
-        for i in np.flatnonzero(fold_of_pair == fold).tolist():
+        for i in np.flatnonzero(pair_folds == fold).tolist():
             predicted[i] = calibrator.probability(scores[i])
     return measure_reliability(predicted, relevant, held_out=True)
 
@@ -205,9 +205,9 @@ def measure_reliability(predicted: Sequence[float], relevant: Sequence[bool], *,
 SEED = 20090719
 ROUNDS = 50_000
 EXACT_UP_TO = 16
-"""Up to this many differences, all 2ⁿ sign patterns are counted instead of sampled."""
+"""Up to this many differences, all 2ⁿ sign patterns are enumerated instead of sampled."""
 
-# Rounds per batch, so that memory does not grow with the number of rounds.
+# Rounds per batch. Batches keep memory use independent of the number of rounds.
 _BATCH = 2_000
 _NOISE = 1e-12
 
@@ -215,17 +215,17 @@ _NOISE = 1e-12
 def randomization_p(differences: Sequence[float], *, rounds: int = ROUNDS, seed: int = SEED) -> float:
     """Return the two-sided p of a paired randomization test on the mean (Smucker et al., CIKM 2007).
 
-    Under the null hypothesis the sign of each difference is random. Without any difference p is 1. Sampled
-    p-values count the observed pattern too, so they are never 0.
+    Under the null hypothesis the sign of each difference is random. If all differences are 0, p is 1.
+    Sampled p-values include the observed pattern, so they are never 0.
     """
     require("numpy", extra="eval")
     values = np.array([value for value in differences if value != 0.0])
     if not len(values):
         return 1.0
-    # Equal sums may differ in the last bit.
+    # Sums that should be equal may differ in the last bit.
     observed = abs(float(values.sum())) - _NOISE
     if len(values) <= EXACT_UP_TO:
-        # Each value doubles the patterns: once with its sign, once with the opposite one.
+        # Each value doubles the number of patterns: once with its own sign, once with the opposite sign.
         sums = np.zeros(1)
         for value in values:
             sums = np.concatenate([sums + value, sums - value])
@@ -240,7 +240,7 @@ def randomization_p(differences: Sequence[float], *, rounds: int = ROUNDS, seed:
 
 
 def format_p(p: float) -> str:
-    """Return a p-value with four digits, or "<0.0001"."""
+    """Return a p-value with four decimal places, or "<0.0001"."""
     return f"{p:.4f}" if p >= 0.0001 else "<0.0001"
 
 
@@ -270,5 +270,5 @@ def holm(p_values: Sequence[float]) -> list[float]:
     order = np.argsort(p, kind="stable")
     scaled = np.minimum(1.0, np.arange(len(p), 0, -1) * p[order])
     corrected = np.empty(len(p))
-    corrected[order] = np.maximum.accumulate(scaled)  # at least the corrected value of every smaller p
+    corrected[order] = np.maximum.accumulate(scaled)  # never below the corrected value of a smaller p
     return [float(value) for value in corrected]

@@ -1,7 +1,7 @@
-"""Recordings: store lists and reranker scores of every query. `Replay` ranks them with other settings.
+"""Recordings of store results and reranker scores per query. `Replay` ranks them under other settings.
 
-A recording is JSONL. The first line describes the pipeline, each further line is one query. It contains no
-text of queries or documents, and replaying it needs no model.
+A recording is a JSONL file. The first line describes the pipeline, and every other line is a query. It
+contains no query or document text, and replaying it requires no model.
 """
 
 from __future__ import annotations
@@ -52,18 +52,19 @@ from resift.validation import check_arguments
 
 FORMAT: Final = "resift-recording-2"
 LIST_DEPTH = 300
-"""Recorded depth of the list of each store."""
+"""Number of hits recorded per store."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """Description of the recorded pipeline; `depth` is the number of fused hits with a reranker score.
+    """Description of the recorded pipeline.
 
-    `retrieval_modes` are lexical, dense or another mode, per store.
-    `configured` is the `stores:` of an equivalent pipeline file. `score_scale` and `languages` describe the
-    reranker, `store_languages` the embedders of the stores. `recency` and `boosts` are the rules of the pipeline.
+    `depth` is the number of fused hits with a reranker score. `retrieval_modes` contains the mode of each
+    store, such as lexical or dense. `configured` is the `stores:` section of an equivalent pipeline file.
+    `score_scale` and `languages` describe the reranker; `store_languages` describes the embedders of the
+    stores. `recency` and `boosts` are the rules of the pipeline.
     """
 
     stores: tuple[str, ...]
@@ -89,15 +90,15 @@ class Header:
 
     @property
     def rules(self) -> tuple[Recency | Boost, ...]:
-        """Recency and boosts, in the order of `Setting.boosts`."""
+        """The recency rule and the boosts, in the order of `Setting.boosts`."""
         return (*([self.recency] if self.recency else []), *self.boosts)
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedQuery:
-    """One query: lists of (id, score), reranker scores, judgments, nearest neighbors and pool facts.
+    """A query: lists of (id, score), reranker scores, judgments, nearest neighbors and facts about the pool.
 
-    `metadata` has the fields of each hit that recency and boosts read.
+    `metadata` contains the fields of each hit that the recency rule and the boosts use.
     """
 
     query: str
@@ -112,7 +113,7 @@ class RecordedQuery:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The header and the queries of a file."""
+    """The header and the queries of a recording file."""
 
     header: Header
     queries: tuple[RecordedQuery, ...]
@@ -139,11 +140,11 @@ def record(
 ) -> int:
     """Write a recording, or continue an interrupted one with the same key; return the number of new queries.
 
-    The reranker scores the union of the best `depth` hits by weighted scores, by RRF and by min-max, so that
-    replays with other fusion methods find most of the scores they need.
+    The reranker scores the union of the top `depth` hits of weighted, RRF and min-max fusion, so that replays
+    with other fusion methods find most of the scores they need.
     """
     pipeline = system.open(index if system.needs_corpus else None)
-    # In the stores of a pipeline file, the variable is replaced by the path of the index.
+    # Replace the variable in the stores of a pipeline file with the path of the index.
     variable = f"${{{VARIABLE}}}"
     configured = tuple(
         {**store, "path": str(index.absolute())} if index and store.get("path") == variable else store
@@ -168,21 +169,21 @@ def record(
         recency=policy.recency,
         boosts=policy.boosts,
     )
-    busy = f"{out} is being written by another process. Wait for it, or choose another file."
+    busy = f"{out} is being written by another process. Wait for it to finish, or choose another file."
     with file_lock(out.with_name(f".{out.name}.lock"), busy=busy):
         done = _start_or_resume(out, header)
-        waiting = [
+        pending = [
             (collection, query)
             for collection in collections
             for query in collection.queries
             if (collection.split, query) not in done
         ]
-        run_sync(_record_queries(pipeline, waiting, out, depth=header.depth, progress=progress))
-    return len(waiting)
+        run_sync(_record_queries(pipeline, pending, out, depth=header.depth, progress=progress))
+    return len(pending)
 
 
 def _shape_policy(pipeline: Pipeline) -> ShapePolicy:
-    """Return the policy with recency or boosts; the guard is a stage of its own."""
+    """Return the shape policy with recency or boosts. The guard is a separate stage."""
     policies = [stage.policy for stage in pipeline.stages if isinstance(stage, Shape)]
     return next((policy for policy in policies if policy.recency or policy.boosts), ShapePolicy())
 
@@ -192,15 +193,15 @@ def _rerank_stage(pipeline: Pipeline) -> Rerank | None:
 
 
 def _start_or_resume(out: Path, header: Header) -> set[tuple[str, str]]:
-    """Write the header of a new recording, or return (split, query) of the recorded queries."""
+    """Write the header of a new recording, or return (split, query) for the queries already recorded."""
     if not out.exists() or not out.stat().st_size:
         out.write_text(recording_line(header), encoding="utf-8")
         return set()
-    # The index may have moved between two runs; the key shows whether it is the same.
+    # The index may have moved between runs, so `configured` is not compared. The key identifies the index.
     with out.open(encoding="utf-8") as file:
         recorded = _decode(file.readline(), Header, out, 1)
     if replace(recorded, configured=header.configured) != header:
-        raise InputError(f"{out} is a recording of another pipeline. Choose another file, or remove it.")
+        raise InputError(f"{out} is a recording of another pipeline. Choose another file, or delete it.")
     drop_partial_line(out)
     if out.read_bytes().count(b"\n") < 2:
         return set()
@@ -208,27 +209,27 @@ def _start_or_resume(out: Path, header: Header) -> set[tuple[str, str]]:
 
 
 async def _record_queries(
-    pipeline: Pipeline, waiting: Sequence[tuple[Collection, str]], out: Path, *, depth: int, progress: Progress | None
+    pipeline: Pipeline, pending: Sequence[tuple[Collection, str]], out: Path, *, depth: int, progress: Progress | None
 ) -> None:
     try:
         with out.open("a", encoding="utf-8") as file:
-            for number, (collection, query) in enumerate(waiting, start=1):
+            for number, (collection, query) in enumerate(pending, start=1):
                 scores = await raw_scores(pipeline, collection.queries[query], depth)
                 row = RecordedQuery(query, collection.split, qrels=collection.qrels[query], **scores)
                 file.write(recording_line(row))
                 file.flush()
                 if progress:
-                    progress(number, len(waiting))
+                    progress(number, len(pending))
     finally:
         await pipeline.close()
 
 
 async def raw_scores(pipeline: Pipeline, text: str, depth: int) -> JsonObject:
-    """Return the fields of `RecordedQuery` that a query gets from stores and reranker."""
+    """Run the stores and the reranker on a query; return the resulting fields of `RecordedQuery`."""
     branches = await fan_out(pipeline.stores, text, k=LIST_DEPTH)
     failures = {branch.ref.name: branch.failure for branch in branches if branch.failure}
     if failures:
-        raise ResiftError(f"Cannot record while stores fail: {failures}. Run the command again to continue.")
+        raise ResiftError(f"Cannot record, because stores failed: {failures}. Run the command again to continue.")
     lists = [branch.hits for branch in branches]
     fused = weighted(
         lists,
@@ -243,9 +244,9 @@ async def raw_scores(pipeline: Pipeline, text: str, depth: int) -> JsonObject:
     policy = _shape_policy(pipeline)
     names = [rule.field for rule in (policy.recency, *policy.boosts) if rule]
     fields["metadata"] = {
-        hit.id: known
+        hit.id: values
         for hit in fused
-        if (known := {name: hit.metadata[name] for name in names if name in hit.metadata})
+        if (values := {name: hit.metadata[name] for name in names if name in hit.metadata})
     }
     stage = _rerank_stage(pipeline)
     if stage is None:
@@ -271,28 +272,28 @@ def _retrieval_mode(store: StoreRef) -> str:
 
 
 def recording_line(part: Header | RecordedQuery) -> str:
-    """Return the line of a header or a query."""
+    """Return a header or a query as a line of a recording."""
     return to_json(asdict(part)) + "\n"
 
 
 @check_arguments
 def read_recording(path: Path | str) -> Recording:
-    """Read a recording; raises DataFormatError with file and line."""
+    """Read a recording. An invalid line raises DataFormatError with file and line."""
     path = Path(path)
-    lines = numbered_lines(path, expected="a recording; make one with: resift record")
+    lines = numbered_lines(path, expected="a recording; create one with: resift record")
     header = _decode(lines[0][1], Header, path, 1)
     queries: dict[tuple[str, str], RecordedQuery] = {}
     for number, line in lines[1:]:
         query = _decode(line, RecordedQuery, path, number)
         if not query.lists.keys() >= set(header.stores):
             stores = ", ".join(header.stores)
-            message = f"not a recorded query: it needs a list of each store ({stores})"
+            message = f"not a recorded query: the list of a store is missing (stores: {stores})"
             raise DataFormatError(message, file=str(path), line=number)
         if (query.split, query.query) in queries:
             raise DataFormatError(f"query {query.query!r} is recorded twice", file=str(path), line=number)
         queries[query.split, query.query] = query
     if not queries:
-        raise DataFormatError("no query is recorded", file=str(path))
+        raise DataFormatError("the recording contains no queries", file=str(path))
     return Recording(header, tuple(queries.values()))
 
 
@@ -304,22 +305,23 @@ def _decode(line: str, kind: type[T], path: Path, number: int) -> T:
     except (msgspec.DecodeError, RecursionError) as exc:
         message = f"not a recorded query: {exc}"
         if kind is Header:
-            message = "not a recording of this version; make one with: resift record"
+            message = "not a recording of this version; create one with: resift record"
         raise DataFormatError(message, file=str(path), line=number) from None
 
 
 _CACHED_FUSIONS = 8
-"""Fusion settings whose fused lists are kept; tuning changes other options more often."""
+"""Number of fusion settings whose fused lists are cached. Tuning changes other options more often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """Options that turn recorded scores into an order.
+    """Options that determine how recorded scores are turned into a ranking.
 
-    With `depth` 0 there is no reranking; after `weighted` fusion it is the maximum depth. Without `blend` the
-    order of the reranker is final. `weights` are in the order of the recorded stores, all 1 if empty. None as
-    `blend_weight` means the fitted weight. The shifts are added to the fitted weights.
-    `boosts` are the weights of recency and boosts, those of the recorded pipeline if empty.
+    `depth` 0 disables reranking; after `weighted` fusion, `depth` is the maximum rerank depth. With
+    `blend=None`, the reranker's order is final. `weights` follow the order of the recorded stores; if empty,
+    all weights are 1. `blend_weight=None` selects the fitted weight. The two shifts are added to the fitted
+    weights. `boosts` are the weights of the recency rule and the boosts; if empty, the recorded weights are
+    used.
     """
 
     method: str = "rrf"
@@ -336,7 +338,7 @@ class Setting:
     boosts: tuple[float, ...] = ()
 
     def plain(self) -> JsonObject:
-        """Return the options with effect, as data; after `weighted` fusion the depth is adaptive."""
+        """Return the options that have an effect, as plain data. `weighted` fusion has an adaptive depth."""
         data = asdict(self)
         if self.method != "rrf":
             del data["k_param"]
@@ -354,12 +356,12 @@ class Setting:
 
 
 def default_setting(header: Header) -> Setting:
-    """Return the setting of the default pipeline on this recording."""
+    """Return the setting that corresponds to the default pipeline for this recording."""
     return Setting(method=WEIGHTED, depth=min(MAX_DEPTH, header.depth), guard=header.depth > 0)
 
 
 class Replay:
-    """Ranks the queries of a recording under many settings; settings with the same fusion share it."""
+    """Ranks the queries of a recording under many settings. Fused lists are reused between settings."""
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
@@ -380,10 +382,10 @@ class Replay:
         self._fused: dict[object, list[FusedHits]] = {}
 
     def run(self, setting: Setting, *, max_hits: int | None = None) -> dict[str, list[str]]:
-        """Return query -> ids in order, at most `max_hits` each, as the pipeline ranks them."""
+        """Return query -> ids as ranked by the pipeline, best first, at most `max_hits` per query."""
         stores = self.recording.header.stores
         if setting.weights and len(setting.weights) != len(stores):
-            raise InputError(f"{len(setting.weights)} weights for {len(stores)} stores; give one each.")
+            raise InputError(f"{len(setting.weights)} weights for {len(stores)} stores; pass one per store.")
         rules = weigh_rules(self.recording.header, setting)
         policy = ShapePolicy(
             blend=blend_policy(setting) if setting.depth else None,
@@ -418,13 +420,13 @@ class Replay:
         fused = []
         for query, lists in zip(self.recording.queries, self._lists, strict=True):
             if setting.method == WEIGHTED:
-                options["facts"] = query.facts  # recorded, because the texts were not
+                options["facts"] = query.facts  # recorded, because they cannot be computed without the texts
             fused.append(METHODS[setting.method](lists, **options))
         self._fused[key] = fused
         return fused
 
     def _rank(self, i: int, query: RecordedQuery, fused: FusedHits, setting: Setting, policy: ShapePolicy) -> list[str]:
-        """Rerank and shape one query, and return its ids."""
+        """Rerank and shape the hits of one query; return their ids."""
         header = self.recording.header
         records: list[StageRecord] = [*self._retrieved[i], *fused.records]
         hits: Sequence[Hit] = fused
@@ -444,12 +446,12 @@ class Replay:
 
 
 def replay(recording: Recording, setting: Setting) -> dict[str, list[str]]:
-    """Return query -> ids in order, as the pipeline ranks them under this setting."""
+    """Return query -> ids, best first, as the pipeline ranks them under this setting."""
     return Replay(recording).run(setting)
 
 
 def blend_policy(setting: Setting) -> Blend | None:
-    """Return the blend of a setting, None without one."""
+    """Return the blend of a setting, or None if it does not blend."""
     if setting.blend is None:
         return None
     return Blend(
@@ -462,7 +464,7 @@ def blend_policy(setting: Setting) -> Blend | None:
 
 
 def weigh_rules(header: Header, setting: Setting) -> list[Recency | Boost]:
-    """Return recency and boosts of the recorded pipeline with the weights of a setting."""
+    """Return the recency rule and boosts of the recorded pipeline, with the weights of a setting."""
     weights = setting.boosts or [rule.weight for rule in header.rules]
     return [replace(rule, weight=weight) for rule, weight in zip(header.rules, weights, strict=True)]
 
@@ -471,5 +473,5 @@ def recorded_hits(
     ranked: Sequence[tuple[str, float | None]], store: str, metadata: Mapping[str, JsonObject] | None = None
 ) -> list[Hit]:
     """Return the recorded list of a store as hits."""
-    # The id replaces the text, which a recording does not have: a hit without text is not reranked.
+    # A recording contains no texts. The id stands in for the text, because hits without text are not reranked.
     return [Hit(id, id, score, store, (metadata or {}).get(id, {})) for id, score in ranked]
