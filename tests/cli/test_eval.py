@@ -80,7 +80,7 @@ def test_broken_inputs_are_reported_with_file_and_line(folder, tmp_path, capsys)
     (tmp_path / "bad.run").write_text("1 Q0 a 1 2.0 t\n1 Q0 a 2 1.0 t\n")
     (tmp_path / "other.run").write_text("7 Q0 a 1 2.0 t\n")
     cases = {
-        "bad.run:2: document 'a' of query '1' is already in line 1": ["--qrels", "q.txt", "bad.run"],
+        "bad.run:2: document 'a' of query '1' is already on line 1": ["--qrels", "q.txt", "bad.run"],
         "other.run: none of the 1 queries in this file is judged": ["--qrels", "q.txt", "other.run"],
         "Unknown pipeline 'rff'. Did you mean 'rrf'?": [str(folder), "--pipeline", "rff"],
         "Name a pipeline": [str(folder)],

@@ -51,7 +51,7 @@ def test_an_unknown_split_names_the_known_ones(folder):
         ("[1]", "a list"),
         ('{"text": "x"}', 'no "_id"'),
         ('{"_id": "", "text": "x"}', 'no "_id"'),
-        ('{"_id": "q1", "text": "x"}', "already in line 1"),
+        ('{"_id": "q1", "text": "x"}', "already on line 1"),
         ('{"_id": "n", "text": 5}', "is an int"),
     ],
 )

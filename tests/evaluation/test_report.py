@@ -122,7 +122,7 @@ def test_run_files_without_latency_or_paths_have_a_page():
     run = {query: ["d1", "d2"] for query in QRELS}
     bare = [Outcome(name, Judge(QRELS).quality(run), run, {}) for name in ("a", "b")]
     page = report("runs", bare, QRELS, {})
-    assert "Nothing moved." in page
+    assert "No query changed." in page
     assert "p50" not in page
     single = report("runs", bare[:1], QRELS, {})
     assert "Differences" not in single

@@ -52,7 +52,7 @@ def test_qrels_of_trec_and_beir_are_read(tmp_path):
         ("1 Q0 a 1 NaN t\n", 1, "finite number"),
         ("1 Q0 a 1 inf t\n", 1, "finite number"),
         ("1 Q0 a 1 high t\n", 1, "'high'"),
-        ("1 Q0 a 1 0.5 t\n1 Q0 b 2 0.4 t\n1 Q0 a 3 0.3 t\n", 3, "already in line 1"),
+        ("1 Q0 a 1 0.5 t\n1 Q0 b 2 0.4 t\n1 Q0 a 3 0.3 t\n", 3, "already on line 1"),
         (b"1 Q0 a 1 0.5 t\n1 Q0 \xff 2 0.4 t\n", 2, "not UTF-8"),
         (b"1 Q0 a\0 1 0.5 t\n", None, "binary"),
     ],

@@ -116,7 +116,7 @@ def test_jsonl_rows_are_documents(tmp_path: Path) -> None:
     [
         ('{"text": ', "line 2: not a JSON object"),
         ("[1]", "line 2: a list"),
-        ('{"id": 1, "text": "b"}', "line 2: the id '1' is already in line 1"),
+        ('{"id": 1, "text": "b"}', "line 2: the id '1' is already on line 1"),
         ('{"id": 2, "n": ' + "9" * 5000 + "}", "line 2: not a JSON object"),
         ("[" * 100_000, "line 2: not a JSON object"),
     ],

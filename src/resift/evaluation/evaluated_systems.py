@@ -1,7 +1,7 @@
 """Systems to evaluate: built-in pipelines (bm25, dense, rrf, …) and pipeline files.
 
-In a pipeline file, `path: ${RESIFT_COLLECTION}` is the index of the collection that is being evaluated.
-Every other store is used as written.
+In a pipeline file, `path: ${RESIFT_COLLECTION}` refers to the index of the collection being evaluated.
+All other stores are used as configured.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from resift.validation import check_arguments
 VARIABLE = "RESIFT_COLLECTION"
 RERANK_DEPTH = 20
 FUSED_DEPTH = 500
-"""Depth of the lists of rrf and linear. Published figures fuse 1000, with nearly the same result."""
+"""Depth of the lists fused by rrf and linear. Published results fuse 1000 hits, with nearly the same outcome."""
 
 BUILT_IN = ("bm25", "cross-encoder", "default", "dense", "late-interaction", "linear", "rrf")
-"""bm25: keyword search. dense: vector search. rrf and linear (min-max): both, fused, 500 deep.
-cross-encoder and late-interaction: the candidates of the default in the order of the model.
+"""bm25: keyword search. dense: vector search. rrf and linear (min-max): fusion of both, with lists of 500 hits.
+cross-encoder and late-interaction: the candidates of the default pipeline, ordered by the model.
 default: `Pipeline.default`."""
 
 _RERANKER_MODELS = {
@@ -47,7 +47,7 @@ _MODES = {"bm25": {"mode": "text"}, "dense": {"mode": "vector"}}
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """A pipeline to evaluate. `identity` is everything that could change its answers."""
+    """A pipeline to evaluate. `identity` contains everything that could change its answers."""
 
     name: str
     identity: JsonMapping
@@ -55,7 +55,7 @@ class System:
     needs_vectors: bool
     open: Callable[[Path | None], Pipeline]
     stores: tuple[JsonMapping, ...] = ()
-    """The `stores:` of an equivalent pipeline file."""
+    """The `stores:` section of an equivalent pipeline file."""
     models: tuple[str, ...] = ()
     """Model names of the embedder and the reranker."""
 
@@ -72,9 +72,10 @@ def find_systems(texts: list[str]) -> list[System]:
 
 @check_arguments
 def find_system(text: str) -> System:
-    """Return the built-in pipeline of that name, or the pipeline of that file.
+    """Return the built-in pipeline with this name, or the pipeline defined in this file.
 
-    `NAME:approximate` searches vectors by their bit codes at any size, `NAME:exact` compares all of them.
+    `NAME:approximate` searches vectors by their bit codes, whatever the size of the index. `NAME:exact`
+    compares all vectors.
     """
     name, colon, mode = text.partition(":")
     if name in BUILT_IN and (mode in _EXACT if colon else True):
@@ -93,15 +94,15 @@ def find_system(text: str) -> System:
     path = Path(text)
     if path.suffix in (".yaml", ".yml") or os.path.exists(path):
         return _read_pipeline_file(path)
-    raise InputError(f"Unknown pipeline {text!r}. {did_you_mean(text, BUILT_IN)} Or name a .yaml file.")
+    raise InputError(f"Unknown pipeline {text!r}. {did_you_mean(text, BUILT_IN)} Or pass a .yaml file.")
 
 
 def system_from_file(path: Path) -> System:
-    """Return the pipeline of a file, or the default pipeline on an index."""
+    """Return the pipeline defined in a YAML file, or the default pipeline on an index file."""
     if path.suffix in (".yaml", ".yml"):
         return _read_pipeline_file(path)
     if not os.path.exists(path):
-        raise InputError(f"No such file: {path}. Name a pipeline file or an index.")
+        raise InputError(f"No such file: {path}. Pass a pipeline file or an index.")
     return System(
         path.stem,
         {"built-in": "default"},
@@ -115,7 +116,7 @@ def system_from_file(path: Path) -> System:
 def _read_pipeline_file(path: Path) -> System:
     from resift.config import inspect_yaml
 
-    # Variables are not expanded: the index does not exist yet, and the identity must not depend on its path.
+    # Do not expand variables: the index does not exist yet, and the identity must not depend on its path.
     settings, problems = inspect_yaml(path, expand=False)
     problems.raise_first()
     plain = settings.plain() if settings is not None else {}
@@ -126,7 +127,7 @@ def _read_pipeline_file(path: Path) -> System:
     models = [DEFAULT_EMBEDDER if name in ("auto", None) else name for name in embedders if name != "none"]
     model = (plain.get("rerank") or {}).get("model")
 
-    # A changed index gives other answers.
+    # A changed index returns other hits, so its size and modification time are part of the identity.
     states = {}
     for store in stores:
         file = folder / os.path.expandvars(str(store.get("path", "")))
@@ -154,7 +155,7 @@ def _read_pipeline_file(path: Path) -> System:
 
 
 def _open_built_in(name: str, index: Path | None, exact: bool | None = None) -> Pipeline:
-    assert index is not None  # noqa: S101 - needs_corpus
+    assert index is not None  # noqa: S101 - guaranteed by needs_corpus
     store = SQLiteStore(index, name="collection", read_only=True)
     if name == "bm25":
         return Pipeline([store.text])

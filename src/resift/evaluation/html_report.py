@@ -1,4 +1,4 @@
-"""The report of an evaluation: a self-contained HTML page with tables, charts and examples."""
+"""Evaluation reports: a self-contained HTML page with tables, charts and examples."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from resift.explain.svg import (
 from resift.types import Hit, StageKind
 
 FLOW_HITS = 10
-"""Number of first documents in a rank flow; relevant documents with lower ranks are added."""
+"""Number of top documents in a rank flow. Relevant documents that rank lower are added."""
 
 FLOW_SIZE = PictureSize(width=440, label=150, row=24, radius=10, top=46, left=18, name_chars=16)
 
@@ -68,7 +68,7 @@ def quality_against_latency(outcomes: Sequence[Outcome], *, measure: str, area: 
         points.append((outcome.name, ms, outcome.quality.mean(measure), bootstrap_interval(values)))
     logs = [math.log10(max(ms, 1e-3)) for _, ms, _, _ in points]
     x_low, x_high = min(logs) - 0.15, max(logs) + 0.15
-    # At least one labeled line on either side of the dots.
+    # Widen the axis, so that there is at least one labeled grid line on either side of the dots.
     wide = x_high - x_low > 0.5
     x_low = math.floor(x_low * 3) / 3 if wide else x_low - 0.3
     x_high = math.ceil(x_high * 3) / 3 if wide else x_high + 0.3
@@ -77,7 +77,7 @@ def quality_against_latency(outcomes: Sequence[Outcome], *, measure: str, area: 
     y_low, y_high = max(0.0, min(heights) - padding), max(heights) + padding
     y_high = min(1.0, y_high) if max(heights) < 1 else y_high
 
-    def across(log: float) -> float:
+    def x_position(log: float) -> float:
         return area.left + (log - x_low) / (x_high - x_low) * area.inner_width
 
     body = _value_axis(area, y_low, y_high)
@@ -85,15 +85,15 @@ def quality_against_latency(outcomes: Sequence[Outcome], *, measure: str, area: 
     for decade in range(math.floor(x_low), math.floor(x_high) + 1):
         for factor in (1, 2, 5):
             if x_low <= (log := decade + math.log10(factor)) <= x_high:
-                x, label = across(log), f"{10**decade * factor:g}"
+                x, label = x_position(log), f"{10**decade * factor:g}"
                 body.append(svg_line(x, area.top, x, bottom, css="grid"))
                 body.append(svg_text(x, bottom + 17, label, css="tick", anchor="middle"))
-    caption = f"p50 latency in ms (across), {measure} with its 95 % interval (up)"
+    caption = f"p50 latency in ms (horizontal), {measure} with its 95 % interval (vertical)"
     center = area.left + area.inner_width / 2
     body.append(svg_text(center, area.height - 8, caption, css="tick", anchor="middle"))
     label_lines: list[float] = []
     for log, (name, ms, quality, interval) in sorted(zip(logs, points, strict=True), key=lambda row: -row[1][2]):
-        x, y = across(log), area.y(quality, y_low, y_high)
+        x, y = x_position(log), area.y(quality, y_low, y_high)
         is_right = x > area.left + area.inner_width * 0.6
         # A label that would cover an earlier one moves down a line.
         line = max([y + 4, *(other + 15 for other in label_lines if abs(other - (y + 4)) < 15)])
@@ -109,7 +109,7 @@ def quality_against_latency(outcomes: Sequence[Outcome], *, measure: str, area: 
 
 
 def difference_bars(differences: Sequence[tuple[str, float]], *, measure: str, area: ChartArea, css: str) -> Markup:
-    """Draw a bar per query, the largest gain first; bars below the line are losses."""
+    """Draw a bar per query, largest gain first. Bars below the line are losses."""
     ordered = sorted(differences, key=lambda row: (-row[1], row[0]))
     largest = max((abs(value) for _, value in ordered), default=0.0) or 1.0
     largest = max(map(abs, _ticks(-largest, largest, outside=True)))
@@ -140,7 +140,7 @@ def _value_axis(area: ChartArea, low: float, high: float) -> list[Markup]:
 
 
 def _ticks(low: float, high: float, *, outside: bool = False) -> list[float]:
-    """Return about five round numbers between low and high; with `outside` they enclose both."""
+    """Return about five round numbers between low and high. With `outside`, they enclose both."""
     size = 10.0 ** math.floor(math.log10((high - low) / 4))
     step = next(factor * size for factor in (1, 2, 2.5, 5, 10) if (high - low) / (factor * size) <= 6)
     first, last = (
@@ -152,7 +152,7 @@ def _ticks(low: float, high: float, *, outside: bool = False) -> list[float]:
 
 
 def rank_flow(answer: Answer, grades: Mapping[str, int]) -> Markup:
-    """Draw a line per document from its first list to its final rank, with relevant ones highlighted."""
+    """Draw a line per document from its first list to its final rank, with relevant documents highlighted."""
     steps = {
         (step.kind, step.where): None for path in sorted(answer.paths.values(), key=len, reverse=True) for step in path
     }
@@ -166,13 +166,13 @@ def rank_flow(answer: Answer, grades: Mapping[str, int]) -> Markup:
     final_ranks = {id: rank for rank, id in enumerate(answer.ids, start=1)}
     paths = []
     for id, path in answer.paths.items():
-        places = {f"{step.kind}:{step.where}": FlowPosition(step.rank, None) for step in path}
+        positions = {f"{step.kind}:{step.where}": FlowPosition(step.rank, None) for step in path}
         if id in final_ranks:
-            places["final"] = FlowPosition(final_ranks[id], None)
+            positions["final"] = FlowPosition(final_ranks[id], None)
         hit = Hit(id, metadata={"title": answer.titles.get(id, "")})
-        paths.append(HitPath(hit, places, final_ranks.get(id), ""))
-    kept = sorted((path for path in paths if path.final), key=lambda path: path.final or 0)
-    flow = Flow(tuple(columns), tuple(kept), tuple(path for path in paths if not path.final))
+        paths.append(HitPath(hit, positions, final_ranks.get(id), ""))
+    ranked_paths = sorted((path for path in paths if path.final), key=lambda path: path.final or 0)
+    flow = Flow(tuple(columns), tuple(ranked_paths), tuple(path for path in paths if not path.final))
     relevant = {id for id, grade in grades.items() if grade > 0}
     layout = make_layout(flow, top=FLOW_HITS)
     return picture(flow, layout, frame=FLOW_SIZE, kind="report", marked=relevant)
@@ -192,9 +192,9 @@ def report(
     *,
     facts: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the page. It contains ids and texts of queries, so it is as private as the data.
+    """Return the HTML page. It contains query ids and texts, so keep it as private as the data.
 
-    `facts` describe the run: date, command, models, versions.
+    `facts` describes the run: date, command, models, versions.
     """
     measures = list(outcomes[0].quality.per_query)
     rows = join_markup(html("<dt>{}</dt><dd>{}</dd>", *fact) for fact in (facts or {}).items())
@@ -252,8 +252,7 @@ def _comparisons(
     ]
     parts = [
         html(
-            '<p class="dim">Against {}: paired randomization test, corrected by Holm; 95 % bootstrap interval.</p>',
-            base.name,
+            '<p class="dim">Compared with {}: paired randomization test (Holm), 95 % bootstrap interval.</p>', base.name
         ),
         _table(heads, significance),
         _select("difference", [other.name for other in others]),
@@ -269,13 +268,13 @@ def _comparisons(
                 base.name,
                 measures[0],
                 _draw_both_widths(partial(difference_bars, changes, measure=measures[0]), 260),
-                _moved(base, other, measures[0], qrels, queries),
+                _list_changes(base, other, measures[0], qrels, queries),
             )
         )
     return parts
 
 
-def _moved(base: Outcome, other: Outcome, measure: str, qrels: Qrels, queries: Mapping[str, str]) -> Markup:
+def _list_changes(base: Outcome, other: Outcome, measure: str, qrels: Qrels, queries: Mapping[str, str]) -> Markup:
     parts = []
     for query in moved_queries(base, other, measure, qrels, limit=8):
         rows = join_markup(
@@ -300,27 +299,27 @@ def _moved(base: Outcome, other: Outcome, measure: str, qrels: Qrels, queries: M
                 rows,
             )
         )
-    return join_markup(parts) if parts else html("<p>Nothing moved.</p>")
+    return join_markup(parts) if parts else html("<p>No query changed.</p>")
 
 
 def _flows(outcomes: Sequence[Outcome], measure: str, qrels: Qrels, queries: Mapping[str, str]) -> list[Markup]:
     explained = [outcome for outcome in outcomes if any(answer.paths for answer in outcome.answers.values())]
     if not explained:
         return []
-    # The queries that changed most between the first and the last outcome, or else the hardest ones.
+    # Show the queries that changed most between the first and the last outcome, or else the hardest ones.
     changed = moved_queries(outcomes[0], outcomes[-1], measure, qrels, limit=EXAMPLES)
     values = outcomes[0].quality.per_query[measure]
     hardest = sorted(values, key=lambda query: (values[query], query))[:EXAMPLES]
-    chosen = [query.query for query in changed] or hardest
+    examples = [query.query for query in changed] or hardest
     parts = [
         html("<h2>How ranks change</h2>"),
         html(
-            '<p class="dim">One line per document, from the lists of the stores to its final rank. '
+            '<p class="dim">One line per document, from the result lists of the stores to its final rank. '
             '<span class="key"></span> relevant</p>'
         ),
-        _select("example", chosen),
+        _select("example", examples),
     ]
-    for query in chosen:
+    for query in examples:
         flows = join_markup(
             html(
                 '<div><p>{} <span class="dim">{} {:.4f}</span></p><div class="scroll">{}</div></div>',
@@ -351,7 +350,7 @@ def _select(part: str, names: Sequence[str]) -> Markup:
 
 
 def _draw_both_widths(draw: Callable[..., Markup], height: int) -> Markup:
-    """Draw for wide and for narrow windows; the style sheet shows the one that fits."""
+    """Draw a chart for wide and one for narrow windows. The style sheet shows the one that fits."""
     wide, narrow = ChartArea(1080, height), ChartArea(350, int(height * 0.85), left=48)
     return draw(area=wide, css="wide") + draw(area=narrow, css="narrow")
 

@@ -1,6 +1,6 @@
 """Readers of evaluation data: TREC runs, relevance judgments (qrels) and BEIR folders.
 
-Errors are DataFormatError with file and line. Runs and judgments are read as strictly as by trec_eval.
+Invalid input raises DataFormatError with file and line. Runs and judgments are parsed as strictly as in trec_eval.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class Retrieved(NamedTuple):
 
 @check_arguments
 def read_run(path: Path | str) -> Run:
-    """Return the documents of each query in trec_eval's order; a duplicate document is an error."""
+    """Return the documents of each query in trec_eval's order. A duplicate document is an error."""
     path = Path(path)
     queries: dict[str, dict[str, Retrieved]] = {}
     for row in run_lines(path):
         rows = queries.setdefault(row.query, {})
         if row.id in rows:
-            message = f"document {row.id!r} of query {row.query!r} is already in line {rows[row.id].line}"
+            message = f"document {row.id!r} of query {row.query!r} is already on line {rows[row.id].line}"
             raise DataFormatError(f"{message}; keep one", file=str(path), line=row.line)
         rows[row.id] = row
     return {query: [row.id for row in sort_like_trec(rows.values())] for query, rows in queries.items()}
@@ -73,7 +73,7 @@ def run_lines(path: Path, lines: Sequence[tuple[int, str]] | None = None) -> Ite
 
 
 def sort_like_trec(rows: Iterable[Retrieved]) -> list[Retrieved]:
-    """Sort by score in single precision, and equal scores by descending id. Ranks are ignored."""
+    """Sort by single-precision score, then by descending id, like trec_eval. Ranks in the file are ignored."""
 
     def single_precision(score: float) -> float:
         try:
@@ -87,10 +87,10 @@ def sort_like_trec(rows: Iterable[Retrieved]) -> list[Retrieved]:
 
 @check_arguments
 def read_qrels(path: Path | str) -> tuple[Qrels, dict[str, int]]:
-    """Return the judgments and the first line of each query; reads TREC's four columns and BEIR's three."""
+    """Return the judgments and the first line number of each query, from a TREC (4 columns) or BEIR file (3)."""
     path = Path(path)
     lines = numbered_lines(path, expected=f"judgments: {QRELS_COLUMNS}")
-    # The last column of a header is a name ("score"). With a digit it is an invalid grade instead.
+    # The last column of a header is a name such as "score". If it contains a digit, it is an invalid grade.
     first = _split_columns(lines[0][1])
     last = first[-1].strip().lower().replace("-", "").replace("_", "")
     if len(first) in (3, 4) and last.isalpha() and last != "nan":
@@ -116,7 +116,7 @@ def read_qrels(path: Path | str) -> tuple[Qrels, dict[str, int]]:
 def _parse_judgment(path: Path, number: int, line: str, columns: int) -> tuple[str, str, int]:
     values = _split_columns(line)
     if len(values) != columns:
-        message = f"{len(values)} columns, but the lines before have {columns}"
+        message = f"{len(values)} columns, but the preceding lines have {columns}"
         raise DataFormatError(message, file=str(path), line=number)
     try:
         grade = int(values[-1])
@@ -149,18 +149,18 @@ class Collection:
 
     @property
     def corpus_file(self) -> Path:
-        """The documents. The file may be missing if a pipeline has its own store."""
+        """The file with the documents. It may be missing if a pipeline has its own store."""
         return self.folder / "corpus.jsonl"
 
     def corpus_digest(self) -> str:
-        """Return a digest of the documents, "" without a corpus file."""
+        """Return a digest of the documents, or "" if there is no corpus file."""
         if not self.corpus_file.exists():
             return ""
         with self.corpus_file.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def documents(self) -> Iterator[JsonObject]:
-        """Yield the documents with title and text joined, and their metadata."""
+        """Yield the documents with their title and text joined, and with metadata."""
         lines: dict[str, int] = {}
         for line, row in json_rows(self.corpus_file, expected="documents"):
             id = _read_id(row, self.corpus_file, line, lines)
@@ -178,7 +178,7 @@ def read_collection(folder: Path | str, *, split: str = "test") -> Collection:
     folder = Path(folder)
     if not os.path.isdir(folder):
         message = "this is a file" if os.path.isfile(folder) else "no such folder"
-        raise DataFormatError(f"{message}; name a BEIR folder with queries.jsonl and qrels/", file=str(folder))
+        raise DataFormatError(f"{message}; pass a BEIR folder with queries.jsonl and qrels/", file=str(folder))
     qrels_file = folder / "qrels" / f"{split}.tsv"
     splits = sorted(path.stem for path in (folder / "qrels").glob("*.tsv"))
     if split not in splits:
@@ -192,7 +192,7 @@ def read_collection(folder: Path | str, *, split: str = "test") -> Collection:
         texts[id] = _read_text(row, "text", queries_file, line)
     for query, line in first_lines.items():
         if query not in texts:
-            message = f"query {query!r} is judged but not in queries.jsonl"
+            message = f"query {query!r} has judgments but is not in queries.jsonl"
             raise DataFormatError(message, file=str(qrels_file), line=line)
         if not texts[query]:
             message = f'query {query!r} has no "text"'
@@ -203,10 +203,10 @@ def read_collection(folder: Path | str, *, split: str = "test") -> Collection:
 def _read_id(row: JsonMapping, file: Path, line: int, lines: dict[str, int]) -> str:
     value = row.get("_id")
     if isinstance(value, bool) or not isinstance(value, (str, int)) or value == "":
-        raise DataFormatError('no "_id"; each line needs one', file=str(file), line=line)
+        raise DataFormatError('no "_id"; every line must have one', file=str(file), line=line)
     id = str(value)
     if id in lines:
-        raise DataFormatError(f"id {id!r} is already in line {lines[id]}", file=str(file), line=line)
+        raise DataFormatError(f"id {id!r} is already on line {lines[id]}", file=str(file), line=line)
     lines[id] = line
     return id
 
@@ -219,7 +219,7 @@ def _read_text(row: JsonMapping, key: str, file: Path, line: int) -> str:
 
 
 def json_rows(path: Path, *, expected: str) -> Iterator[tuple[int, JsonMapping]]:
-    """Yield (line number, object) of a JSONL file."""
+    """Yield (line number, object) for each line of a JSONL file."""
     for number, line in numbered_lines(path, expected=expected):
         try:
             row = json.loads(line)
@@ -233,7 +233,7 @@ def json_rows(path: Path, *, expected: str) -> Iterator[tuple[int, JsonMapping]]
 
 
 def numbered_lines(path: Path, *, expected: str) -> list[tuple[int, str]]:
-    """Return (line number, line) of all lines that are not blank; an empty file is an error."""
+    """Return (line number, line) for all non-blank lines. An empty file is an error."""
     lines = [(number, line) for number, line in enumerate(read_lines(path), start=1) if line.strip()]
     if not lines:
         raise DataFormatError(f"the file is empty; expected {expected}", file=str(path))
@@ -244,13 +244,13 @@ def read_lines(path: Path) -> list[str]:
     """Return the lines of a UTF-8 text file, which may be gzipped."""
     try:
         if path.is_dir():
-            raise DataFormatError("this is a folder; name a file", file=str(path))
+            raise DataFormatError("this is a folder; pass a file", file=str(path))
         if not path.exists():
             raise DataFormatError("no such file", file=str(path))
         if path.stat().st_size > MAX_BYTES:
             raise DataFormatError("larger than 1 GiB; split it", file=str(path))
         raw = _read_gzip(path) if path.suffix == ".gz" else path.read_bytes()
-    except OSError as exc:  # a name too long, no permission, a device
+    except OSError as exc:  # for example, the name is too long or permission is missing
         raise DataFormatError(f"cannot be read: {exc.strerror}", file=str(path)[:200]) from exc
     try:
         text = raw.decode("utf-8-sig")

@@ -1,7 +1,7 @@
-"""Run pipelines on every judged query, keep their answers, and compare the outcomes.
+"""Run pipelines on every judged query, cache their answers, and compare the outcomes.
 
-Answers are cached on disk, a line per query as soon as it is answered, under a key of code, pipeline and
-corpus. An evaluation that was interrupted continues with the next query.
+Each answer is written to disk as soon as it is available, under a cache key derived from code, pipeline and
+corpus. An interrupted evaluation resumes with the next query.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from resift.types import Hit, Ranking, StageKind, to_json
 
 PERCENTILES = (50, 95, 99)
 EXPLAINED = 10
-"""Number of first hits whose paths are kept."""
+"""Number of top hits whose paths are stored."""
 
 Progress = Callable[[int, int], None]
 """Called with (done, total)."""
@@ -44,7 +44,7 @@ _IGNORED_FOLDERS = {"cli", "testing", "__pycache__"}
 
 
 class PathStep(NamedTuple):
-    """A step on the path of a document: kind of stage, name of store or stage, rank and evidence."""
+    """A step on the path of a document: stage kind, name of the store or stage, rank and evidence."""
 
     kind: str
     where: str
@@ -56,9 +56,9 @@ class PathStep(NamedTuple):
 class Answer:
     """The answer of a pipeline to one query.
 
-    After the first k, `ids` continue with the hits that only the cut to k dropped. `paths` has the first ten
-    and all relevant documents, `titles` the titles of those that have one. `reason` is set if the answer is
-    degraded.
+    `ids` contains the top k hits, followed by the hits dropped only by the cut to k. `paths` covers the top
+    ten hits and all relevant documents; `titles` covers those of them that have a title. `reason` is set if
+    the answer is degraded.
     """
 
     query: str
@@ -83,12 +83,12 @@ class Outcome:
 
     @property
     def latency(self) -> dict[str, float]:
-        """Percentiles in ms over warm searches, or over all if none was warm."""
+        """Latency percentiles in ms over warm searches, or over all searches if none was warm."""
         warm = [answer.ms for answer in self.answers.values() if answer.warm]
         times_ms = warm or [answer.ms for answer in self.answers.values()]
         if not times_ms:
             return {}
-        # The nearest rank, so that every value is a measured time.
+        # Nearest-rank percentiles, so that every value is a measured time.
         values = np.percentile(times_ms, PERCENTILES, method="inverted_cdf")
         return {f"p{percent}": round(float(value), 3) for percent, value in zip(PERCENTILES, values, strict=True)}
 
@@ -108,31 +108,31 @@ def evaluate(
     fresh: bool = False,
     progress: Progress | None = None,
 ) -> Outcome:
-    """Answer every judged query and measure the answers. Cached answers are reused unless `fresh`."""
+    """Answer every judged query and measure the answers. Cached answers are reused unless `fresh` is set."""
     cached = AnswerCache(cache / "answers" / f"{answer_cache_key(system, collection)}.jsonl")
     with cached.open(fresh=fresh):
-        waiting = [query for query, text in collection.queries.items() if cached.find(query, text) is None]
-        if waiting:
-            # Opened outside of the event loop, because opening may itself wait for that loop.
+        pending = [query for query, text in collection.queries.items() if cached.find(query, text) is None]
+        if pending:
+            # Open the pipeline outside the event loop, because opening it may itself wait for that loop.
             pipeline = system.open(index if system.needs_corpus else None)
-            run_sync(_answer_queries(pipeline, collection, waiting, cached, progress))
+            run_sync(_answer_queries(pipeline, collection, pending, cached, progress))
     texts = collection.queries
     answers = {query: cached.answers[query, query_digest(text)] for query, text in texts.items()}
     run = {query: answer.ids for query, answer in answers.items()}
-    return Outcome(system.name, judge.quality(run), run, answers, len(collection.queries) - len(waiting))
+    return Outcome(system.name, judge.quality(run), run, answers, len(collection.queries) - len(pending))
 
 
 async def _answer_queries(
-    pipeline: Pipeline, collection: Collection, waiting: Sequence[str], answers: AnswerCache, progress: Progress | None
+    pipeline: Pipeline, collection: Collection, pending: Sequence[str], answers: AnswerCache, progress: Progress | None
 ) -> None:
-    cached = len(collection.queries) - len(waiting)
+    cached = len(collection.queries) - len(pending)
     try:
-        for done, query in enumerate(waiting, start=1):
+        for done, query in enumerate(pending, start=1):
             text, grades = collection.queries[query], collection.qrels[query]
             started = time.perf_counter()
             ranking = await pipeline.search(text)
             ms = (time.perf_counter() - started) * 1000
-            # The first search loads the models, so its time does not count.
+            # The first search loads the models, so its time is not counted.
             answers.add(_make_answer(query, text, ranking, grades, ms=ms, warm=done > 1))
             if progress:
                 progress(cached + done, len(collection.queries))
@@ -171,9 +171,9 @@ def _make_answer(
 
 
 def hits_beyond_k(ranking: Ranking) -> list[Hit]:
-    """Return the hits and, after them, those that only the cut to k dropped, for recall@100 at k=10.
+    """Return the hits, followed by those dropped only by the cut to k, to measure recall@100 at k=10.
 
-    Hits that a gate, a fold or a quota dropped are not included.
+    Hits dropped by a gate, a fold or a quota are not included.
     """
     cut = {hit.id: hit for hit in reversed(ranking.cut)}
     records = ranking.trace.by_kind(StageKind.CUT)
@@ -187,7 +187,7 @@ def hits_beyond_k(ranking: Ranking) -> list[Hit]:
 def index_for(
     systems: Sequence[System], collection: Collection, cache: Path, *, progress: Progress | None = None
 ) -> Path | None:
-    """Return the index that these systems search, or None if none of them searches the collection."""
+    """Return the index for these systems, or None if none of them searches the collection."""
     if not any(system.needs_corpus for system in systems):
         return None
     embedder = DEFAULT_EMBEDDER if any(system.needs_vectors for system in systems) else None
@@ -197,14 +197,14 @@ def index_for(
 def build_index(
     collection: Collection, cache: Path, *, embedder: str | None = DEFAULT_EMBEDDER, progress: Progress | None = None
 ) -> Path:
-    """Return the cached index of a collection; build it, or finish an interrupted build, first.
+    """Return the cached index of a collection. A missing or incomplete index is built first.
 
-    Without an embedder the index has no vectors.
+    Without an embedder, the index contains no vectors.
     """
     if not collection.corpus_file.exists():
         raise DataFormatError(
             "no such file. The built-in pipelines and ${RESIFT_COLLECTION} search this corpus; "
-            "without one, evaluate a pipeline file that names its own stores",
+            "without it, evaluate a pipeline file with its own stores",
             file=str(collection.corpus_file),
         )
     model = (embedder or "words").replace("/", "--")
@@ -224,7 +224,7 @@ async def _add_documents(path: Path, collection: Collection, embedder: str | Non
     store = SQLiteStore(path, embedder=Embedder(embedder) if embedder else None, create=True)
     try:
         for start in range(0, len(documents), _BATCH):
-            # Documents of an interrupted build are not embedded again.
+            # The store does not embed documents from an interrupted build again.
             await store.add(documents[start : start + _BATCH])
             if progress:
                 progress(min(start + _BATCH, len(documents)), len(documents))
@@ -233,7 +233,7 @@ async def _add_documents(path: Path, collection: Collection, embedder: str | Non
 
 
 class AnswerCache:
-    """The answers of one pipeline on one corpus, in a file."""
+    """A file with the answers of one pipeline on one corpus."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -241,7 +241,7 @@ class AnswerCache:
 
     @contextmanager
     def open(self, *, fresh: bool = False) -> Iterator[AnswerCache]:
-        """Lock the file and read earlier answers; `fresh` deletes them."""
+        """Lock the file and read earlier answers. `fresh` deletes them instead."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with file_lock(self.path.with_suffix(".lock")):
             if fresh:
@@ -254,13 +254,13 @@ class AnswerCache:
                 yield self
 
     def add(self, answer: Answer) -> None:
-        """Store an answer. It is in the file when this returns."""
+        """Append an answer to the file and flush it."""
         self._file.write(to_json(asdict(answer)) + "\n")
         self._file.flush()
         self.answers[answer.query, answer.digest] = answer
 
     def find(self, query: str, text: str) -> Answer | None:
-        """Return the answer to a query, unless it is degraded."""
+        """Return the cached answer to a query, or None if it is missing or degraded."""
         answer = self.answers.get((query, query_digest(text)))
         return answer if answer is not None and answer.reason is None else None
 
@@ -271,12 +271,12 @@ class AnswerCache:
             try:
                 answer = msgspec.json.decode(line, type=Answer)
             except (msgspec.DecodeError, RecursionError):
-                continue  # a damaged line; its query is answered again
+                continue  # the line is damaged, so its query is answered again
             self.answers[answer.query, answer.digest] = answer
 
 
 def drop_partial_line(path: Path) -> None:
-    """Remove a last line without a line end, which a killed process left behind."""
+    """Remove an incomplete last line left behind by a killed process."""
     raw = path.read_bytes()
     complete = raw.rfind(b"\n") + 1
     if complete < len(raw):
@@ -285,7 +285,7 @@ def drop_partial_line(path: Path) -> None:
 
 
 def query_digest(text: str) -> str:
-    """Return a short digest of the text of a query, so that an edited query is answered again."""
+    """Return a short digest of a query's text, so that an edited query is answered again."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
@@ -296,13 +296,13 @@ def answer_cache_key(system: System, collection: Collection) -> str:
 
 
 def cache_key(*parts: object) -> str:
-    """Return a digest of parts that can be written as JSON."""
+    """Return a digest of JSON-serializable values."""
     return hashlib.sha256(to_json(list(parts)).encode()).hexdigest()[:32]
 
 
 @cache
 def code_digest() -> str:
-    """Return a digest of all modules and data files of Resift that can change an answer."""
+    """Return a digest of all Resift modules and data files that can affect an answer."""
     digest = hashlib.sha256()
     root = Path(str(files("resift")))
     for path in sorted(root.rglob("*")):
@@ -315,12 +315,12 @@ def code_digest() -> str:
 
 
 TIE = 1e-9
-"""Smaller differences are rounding errors."""
+"""Differences up to this size are treated as rounding errors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """The difference of `other` from `base` in one measure, over the queries that both answered."""
+    """The difference between `other` and `base` on one measure, over the queries answered by both."""
 
     measure: str
     base: str
@@ -338,7 +338,7 @@ class Difference:
 
     @property
     def mean(self) -> float:
-        """The mean difference, above 0 if `other` is better."""
+        """The mean difference; positive if `other` is better."""
         return self.other_mean - self.base_mean
 
 
@@ -365,7 +365,7 @@ class MovedQuery:
 
 
 def differences(outcomes: Sequence[Outcome], measures: Sequence[str]) -> list[Difference]:
-    """Compare every outcome with the first in every measure; p_holm is corrected over all these tests."""
+    """Compare every outcome with the first one on every measure. `p_holm` is corrected for all these tests."""
     rows = [_difference(outcomes[0], other, measure) for other in outcomes[1:] for measure in measures]
     corrected = holm([row.p for row in rows])
     return [replace(row, p_holm=p) for row, p in zip(rows, corrected, strict=True)]
@@ -374,7 +374,7 @@ def differences(outcomes: Sequence[Outcome], measures: Sequence[str]) -> list[Di
 def moved_queries(
     base: Outcome, other: Outcome, measure: str, qrels: Mapping[str, Mapping[str, int]], *, limit: int = 5
 ) -> list[MovedQuery]:
-    """Return the queries whose value changed most, the largest change first."""
+    """Return the queries whose value changed most, largest change first."""
     before, after = base.quality.per_query[measure], other.quality.per_query[measure]
     changed = [query for query in before if query in after and abs(after[query] - before[query]) > TIE]
     changed.sort(key=lambda query: (-abs(after[query] - before[query]), query))
@@ -393,7 +393,7 @@ def _difference(base: Outcome, other: Outcome, measure: str) -> Difference:
     before, after = base.quality.per_query[measure], other.quality.per_query[measure]
     queries = [query for query in before if query in after]
     deltas = [after[query] - before[query] for query in queries]
-    # The tests would count rounding errors as wins.
+    # Otherwise, the tests would count rounding errors as wins.
     deltas = [0.0 if abs(delta) <= TIE else delta for delta in deltas]
     means = [fmean(values[query] for query in queries) if queries else 0.0 for values in (before, after)]
     low, high = bootstrap_interval(deltas)
@@ -430,20 +430,20 @@ def _moved_documents(base: Outcome, other: Outcome, query: str, grades: Mapping[
         for id, grade in grades.items()
         if grade > 0 and before.get(id) != after.get(id)
     ]
-    # By the better of both ranks; absent documents come last.
+    # Sort by the better of the two ranks. A missing rank counts as very low.
     rows.sort(key=lambda row: (min(row.before or 10**6, row.after or 10**6), row.id))
     return tuple(rows[:5])
 
 
 def _explain_move(answer: Answer | None, id: str) -> str:
-    """Name the stage that moved the document most, with its evidence. Run files have no paths."""
+    """Describe the stage that moved the document most, with its evidence; "" for run files, which have no paths."""
     if answer is None:
         return ""
     if id not in answer.paths:
         return "not found by any store, or dropped by a stage"
     path = answer.paths[id]
     ranks = ", ".join(f"{step.where} {step.rank}" for step in path)
-    # The steps after retrieval, with a reranker and the guard after it as one step.
+    # Collect the steps after retrieval. A reranker and the guard that follows it count as one step.
     stages: list[PathStep] = []
     for previous, step in zip([None, *path], path, strict=False):
         if previous and previous.kind == StageKind.RERANK and step.kind == StageKind.GUARD:
@@ -455,5 +455,5 @@ def _explain_move(answer: Answer | None, id: str) -> str:
         change, stage = max(moves, key=lambda move: abs(move[0]))
         text = f"{ranks}; moved {'down' if change > 0 else 'up'} most by {stage.where}"
         return f"{text}: {stage.evidence}" if stage.evidence else text
-    # No stage moved it after fusion, so the evidence of fusion explains its rank.
+    # No stage moved the document after fusion, so the fusion evidence explains its rank.
     return f"{ranks}; {stages[-1].evidence}" if stages and stages[-1].evidence else ranks

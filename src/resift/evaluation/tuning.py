@@ -1,4 +1,4 @@
-"""Find better settings on a recording: with judgments by search, with ratings of users by small steps.
+"""Find better settings for a recording: by search with judgments, by small steps with user ratings.
 
 A setting is always measured on queries that it was not fitted on.
 """
@@ -24,25 +24,25 @@ from resift.types import JsonMapping, JsonValue
 from resift.validation import check_arguments
 
 SearchSpace = Mapping[str, Sequence[JsonValue]]
-"""Option of a setting -> values to try. `weight:1` is the weight of the second store, `boost:0` of the first rule."""
+"""Option -> values to try. `weight:1` is the weight of the second store, `boost:0` that of the first rule."""
 
 RANDOM_SHARE = 0.4
-"""Fraction of the budget for random settings, before the best of them are improved."""
+"""Fraction of the budget spent on random settings before the best of them are improved."""
 
 STARTS = 3
 
 DENSE_SHIFTS = (-0.4, -0.3, -0.2, -0.1, 0.0, 0.1, 0.2, 0.3, 0.4)
 RERANKER_SHIFTS = (-0.6, -0.4, -0.2, -0.1, 0.0, 0.1, 0.2, 0.4)
-"""Steps away from the fitted weights of the default order."""
+"""Offsets from the fitted weights of the default ranking."""
 
 SMALL_RECORDING = 100
-"""With fewer judged queries only the shifts of the fitted weights are fitted, by cross-validation."""
+"""With fewer judged queries, only shifts of the fitted weights are tuned, by cross-validation."""
 
 MIN_RATED_QUERIES = 10
-"""With fewer rated queries the default stays."""
+"""With fewer rated queries, the default setting is kept."""
 
 STEP_COST = 0.1
-"""Gain over all queries that each step away from the default must bring; a hit moved to rank 1 gains 1."""
+"""Minimum total gain for each step away from the default. Moving a hit to rank 1 gains 1."""
 
 _RATINGS: Mapping[object, int] = {True: 1, "good": 1, False: 0, "bad": 0}
 
@@ -57,17 +57,17 @@ class TuningResult(NamedTuple):
 
 
 def search_space(header: Header, *, neighbors: bool = False) -> SearchSpace:
-    """Return the values to try for each option; `neighbors` if the recording has nearest neighbors."""
+    """Return the values to try for each option. Set `neighbors` if the recording contains nearest neighbors."""
     ratios = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
     space: dict[str, Sequence[JsonValue]] = {
         "method": (WEIGHTED, "rrf", "linear"),
         "dense_shift": DENSE_SHIFTS,
         "k_param": (1.0, 5.0, 10.0, 20.0, 40.0, 60.0, 100.0, 200.0),
-        # Only the ratios of weights count, so that of the first store is fixed.
+        # Only the ratios between weights matter, so the weight of the first store is fixed.
         **{f"weight:{i}": ratios for i in range(1, len(header.stores))},
     }
     for i, rule in enumerate(header.rules):
-        if not getattr(rule, "values", None):  # which have no weight
+        if not getattr(rule, "values", None):  # A boost with a table of values does not use its weight.
             space[f"boost:{i}"] = tuple(sorted({0.0, 0.05, 0.1, 0.2, 0.3, 0.5, rule.weight}))
     if header.depth:
         depths = [depth for depth in (5, 10, 20, 50, 100) if depth < header.depth]
@@ -92,18 +92,18 @@ def tune(
 ) -> TuningResult:
     """Return the best setting found; the same arguments give the same result.
 
-    Tries random settings and then improves the best of them, one option at a time, within the budget. The
-    start is returned unless the best setting is better by more than the standard error of the difference.
+    Tries random settings within the budget, then improves the best of them one option at a time. Returns the
+    starting setting unless the best one beats it by more than the standard error of the difference.
     """
     if budget < 1:
-        raise InputError(f"budget is {budget}; try at least 1 setting.")
+        raise InputError(f"budget is {budget}; it must be 1 or more.")
     header = recording.header
     space = search_space(header, neighbors=any(query.neighbors for query in recording.queries))
     trials = _Trials(recording, measure, budget=budget, progress=progress)
-    # Without the guard, which is not tuned.
+    # The guard is not tuned, so it is disabled.
     first = replace(start or default_setting(header), guard=False)
     trials.measure(first)
-    generator = random.Random(seed)  # noqa: S311 - a search, no secret
+    generator = random.Random(seed)  # noqa: S311 - random search, not cryptography
     while len(trials.values) < max(1, int(budget * RANDOM_SHARE)):
         choice = {option: generator.choice(values) for option, values in space.items()}
         trials.measure(_make_setting(choice, header))
@@ -116,7 +116,7 @@ def tune(
 
 
 class _Trials:
-    """Values of settings on one recording, each computed once, within a budget."""
+    """Measures settings on one recording, each of them once, within a budget."""
 
     def __init__(
         self, recording: Recording, measure: str, *, budget: int, progress: Callable[[int, int], None] | None
@@ -131,7 +131,7 @@ class _Trials:
         self._max_hits = int(cutoff) if cutoff else None
 
     def measure(self, setting: Setting) -> float:
-        """Return the mean of the measure under this setting."""
+        """Return the mean value of the measure under this setting."""
         if setting not in self.values:
             self.values[setting] = self._quality(setting).mean(self._measure, complete=True)
             if self._progress:
@@ -139,7 +139,7 @@ class _Trials:
         return self.values[setting]
 
     def is_significant(self, setting: Setting, base: Setting) -> bool:
-        """Whether a setting is better by more than the standard error of the difference."""
+        """Return whether a setting beats `base` by more than the standard error of the difference."""
         after, before = (self._quality(each).per_query[self._measure] for each in (setting, base))
         gains = [after.get(query, 0.0) - before.get(query, 0.0) for query in {**after, **before}]
         if len(gains) < 2:
@@ -156,28 +156,28 @@ def _improve(trials: _Trials, space: SearchSpace, header: Header, setting: Setti
     better = True
     while better and len(trials.values) < trials.budget:
         better = False
-        for changed in _one_option_changed(space, header, setting):
-            if len(trials.values) >= trials.budget and changed not in trials.values:
+        for candidate in _change_one_option(space, header, setting):
+            if len(trials.values) >= trials.budget and candidate not in trials.values:
                 return
-            # More than rounding, or two equal settings would alternate forever.
-            if trials.measure(changed) > trials.measure(setting) + 1e-12:
-                setting, better = changed, True
+            # Ignore rounding errors; otherwise two equal settings would alternate forever.
+            if trials.measure(candidate) > trials.measure(setting) + 1e-12:
+                setting, better = candidate, True
 
 
-def _one_option_changed(space: SearchSpace, header: Header, setting: Setting) -> Iterator[Setting]:
+def _change_one_option(space: SearchSpace, header: Header, setting: Setting) -> Iterator[Setting]:
     weights = setting.weights or (1.0,) * len(header.stores)
     options = {option: getattr(setting, option) for option in Setting.__slots__}
     options |= {f"weight:{i}": weight / weights[0] for i, weight in enumerate(weights) if i}
     options |= {f"boost:{i}": rule.weight for i, rule in enumerate(weigh_rules(header, setting))}
     for option, values in space.items():
         for value in values:
-            changed = _make_setting({**options, option: value}, header)
-            if changed != setting:
-                yield changed
+            candidate = _make_setting({**options, option: value}, header)
+            if candidate != setting:
+                yield candidate
 
 
 def _make_setting(options: JsonMapping, header: Header) -> Setting:
-    """Return a setting; options without effect get their default, so that nothing is tried twice."""
+    """Return a setting. Options without effect get their defaults, so that no setting is tried twice."""
     weights = tuple(float(options.get(f"weight:{i}", 1.0)) for i in range(len(header.stores)))
     declared = tuple(rule.weight for rule in header.rules)
     boosts = tuple(float(options.get(f"boost:{i}", weight)) for i, weight in enumerate(declared))
@@ -214,9 +214,9 @@ def split_by_name(recording: Recording, train: str, test: str) -> tuple[Recordin
 
 
 def split_by_hash(recording: Recording, held_out: float = 0.5) -> tuple[Recording, Recording]:
-    """Hold out a fraction of the queries, chosen by a digest of their ids: the same ones every time."""
+    """Hold out a fraction of the queries. A hash of the ids selects them, so the split is always the same."""
     if not 0 < held_out < 1:
-        raise InputError(f"The held-out fraction is {held_out}; it must lie between 0 and 1.")
+        raise InputError(f"The held-out fraction is {held_out}; it must be between 0 and 1.")
     halves: tuple[list[RecordedQuery], list[RecordedQuery]] = ([], [])
     for query in recording.queries:
         digest = hashlib.sha256(query.query.encode("utf-8", "surrogatepass")).digest()
@@ -230,19 +230,19 @@ def _split(
     shared = {query.query for query in train} & {query.query for query in test}
     if shared:
         raise InputError(
-            f"{len(shared)} queries are in both halves, for example {min(shared)!r}. A setting must not be "
-            "judged on the queries it was tuned on: choose another split to report on."
+            f"{len(shared)} queries are in both splits, for example {min(shared)!r}. A setting must not be "
+            "evaluated on the queries it was tuned on: choose another split for the evaluation."
         )
     if not train or not test:
-        raise InputError("One half has no queries; record more, or choose another split.")
+        raise InputError("One of the splits has no queries; record more, or choose another split.")
     return Recording(recording.header, tuple(train)), Recording(recording.header, tuple(test))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClickFit:
-    """The setting that fits ratings or a few judgments, and its gain over the default on held-out queries.
+    """The setting fitted to ratings or a few judgments, and its gain over the default on held-out queries.
 
-    `reason` is set if the default stays.
+    `reason` is set if the default setting was kept.
     """
 
     best: Setting
@@ -256,7 +256,7 @@ class ClickFit:
 
 @check_arguments
 def read_clicks(path: Path | str) -> Collection:
-    """Read JSONL of {"question", "id", "good"}; the last rating of a hit counts."""
+    """Read ratings from JSONL lines with "question", "id" and "good". The last rating of a hit counts."""
     path = Path(path)
     queries: dict[str, str] = {}
     ratings: dict[str, dict[str, int]] = {}
@@ -264,7 +264,7 @@ def read_clicks(path: Path | str) -> Collection:
         question, id, good = (row.get(name) for name in ("question", "id", "good"))
         has_texts = isinstance(question, str) and question.strip() and isinstance(id, str) and id
         if not has_texts or not isinstance(good, bool | str) or good not in _RATINGS:
-            message = 'needs "question" and "id" as strings, and "good" as true or false (or "good", "bad")'
+            message = '"question" and "id" must be strings, and "good" must be true or false (or "good" or "bad")'
             raise DataFormatError(message, file=str(path), line=line)
         query = query_digest(str(question))
         queries[query] = str(question)
@@ -273,12 +273,12 @@ def read_clicks(path: Path | str) -> Collection:
 
 
 def fit_clicks(recording: Recording) -> ClickFit:
-    """Fit the fitted weights to ratings of users, so that good hits rank above bad ones."""
+    """Adjust the fitted weights to user ratings, so that good hits rank above bad ones."""
     return _fit_shifts(recording, lambda run: _rate_run(recording, run))
 
 
 def fit_judged(recording: Recording, measure: str = "nDCG@10") -> ClickFit:
-    """Fit the fitted weights to a few judged queries."""
+    """Adjust the fitted weights to a few judged queries."""
     name = measure_name(measure)
     judge = Judge(recording.qrels(), [name])
 
@@ -290,11 +290,11 @@ def fit_judged(recording: Recording, measure: str = "nDCG@10") -> ClickFit:
 
 
 def _fit_shifts(recording: Recording, measure_run: Callable[[Mapping[str, Sequence[str]]], list[float]]) -> ClickFit:
-    """Return the shifts of the fitted weights of vector search and reranker with the largest gain.
+    """Find the shifts of the fitted vector search and reranker weights with the largest gain.
 
-    Each step away from the default must bring more than its cost, which shrinks the result toward the shipped
-    model. The result must beat the default on held-out queries by more than its standard error. Otherwise the
-    default stays.
+    Each step away from the default must gain more than its cost, which shrinks the result toward the shipped
+    model. The default setting is kept unless the result beats it on held-out queries by more than the
+    standard error.
     """
     start = replace(default_setting(recording.header), guard=False)
     grades = [grade for query in recording.queries for grade in query.qrels.values()]
@@ -306,7 +306,7 @@ def _fit_shifts(recording: Recording, measure_run: Callable[[Mapping[str, Sequen
     replay = Replay(recording)
     gains = gains_over(start, {setting: measure_run(replay.run(setting)) for setting in steps})
     best = best_after_cost(gains, steps)
-    # Leave one out: each query is measured with a setting that was fitted without it.
+    # Leave-one-out cross-validation: each query is measured with a setting fitted without it.
     held_out = []
     for i in range(count):
         others = {setting: [*row[:i], *row[i + 1 :]] for setting, row in gains.items()}
@@ -314,14 +314,14 @@ def _fit_shifts(recording: Recording, measure_run: Callable[[Mapping[str, Sequen
     gain, deviation = mean_and_deviation(held_out)
     fit = replace(fit, gain=gain, error=deviation / math.sqrt(count))
     if best == start:
-        return replace(fit, reason="no other setting brings more than it costs")
+        return replace(fit, reason="no other setting gains more than it costs")
     if fit.gain <= fit.error:
         return replace(fit, reason="the gain on held-out queries is not larger than its standard error")
     return replace(fit, best=best)
 
 
 def _rate_run(recording: Recording, run: Mapping[str, Sequence[str]]) -> list[float]:
-    """Return per query the mean of 1 / log2(rank + 1) over its rated hits, negative for bad ones."""
+    """Return, for each query, the mean of 1 / log2(rank + 1) over its rated hits. Bad hits count negatively."""
     values = []
     for query in recording.queries:
         ranks = {id: rank for rank, id in enumerate(run[query.query], start=1)}
@@ -332,7 +332,7 @@ def _rate_run(recording: Recording, run: Mapping[str, Sequence[str]]) -> list[fl
 
 
 def weight_steps(start: Setting, header: Header) -> dict[Setting, int]:
-    """Return all shifts of the fitted weights, with their distance in steps from the default."""
+    """Return a setting for each combination of weight shifts, with its distance from the default in steps."""
     shifts = RERANKER_SHIFTS if header.depth else (0.0,)
     return {
         replace(start, dense_shift=dense, reranker_shift=reranker): abs(i - DENSE_SHIFTS.index(0.0))
@@ -343,7 +343,7 @@ def weight_steps(start: Setting, header: Header) -> dict[Setting, int]:
 
 
 def gains_over(start: Setting, values: Mapping[Setting, Sequence[float]]) -> dict[Setting, list[float]]:
-    """Return the difference from the start, per setting and query."""
+    """Return the gain of each setting over the start, per query."""
     return {
         setting: [value - base for value, base in zip(row, values[start], strict=True)]
         for setting, row in values.items()
@@ -351,5 +351,5 @@ def gains_over(start: Setting, values: Mapping[Setting, Sequence[float]]) -> dic
 
 
 def best_after_cost(gains: Mapping[Setting, Sequence[float]], steps: Mapping[Setting, int]) -> Setting:
-    """Return the setting with the largest total gain after the cost of its steps."""
+    """Return the setting with the largest total gain minus the cost of its steps."""
     return max(gains, key=lambda setting: (math.fsum(gains[setting]) - STEP_COST * steps[setting], -steps[setting]))

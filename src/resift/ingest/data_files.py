@@ -46,7 +46,7 @@ class RowReader:
         values = row if typed is None else typed
         id = _row_id(values)
         if id is not None and id in self._lines:
-            problem = f"line {number}: the id {id[:100]!r} is already in line {self._lines[id]}"
+            problem = f"line {number}: the id {id[:100]!r} is already on line {self._lines[id]}"
             return Section("", problem=problem, position=position)
         if id is not None:
             self._lines[id] = number
