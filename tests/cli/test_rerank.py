@@ -56,7 +56,7 @@ def test_lines_jsonl_json_and_csv_are_detected():
         ("a.jsonl", "3\n", "an int; each document must be an object or a string"),
         ("a.jsonl", "\n \n", "the file is empty"),
         ("a.txt", b"\x00\x01\x02", "Binary data"),
-        ("a.jsonl", b"\xff\xfe\x00", "Starts like utf-16 but is not"),
+        ("a.jsonl", b"\xff\xfe\x00", "Starts with a utf-16 byte order mark but is not valid"),
         ("a.jsonl", "[" * 100_000, "not JSON"),
     ],
 )

@@ -331,7 +331,7 @@ def test_pages_beyond_the_limit_are_reported(tmp_path):
     with (tmp_path / "a.pdf").open("wb") as out:
         writer.write(out)
     found = list(read_sections(tmp_path / "a.pdf", name="a.pdf", limits=FileLimits(pages=2)))
-    assert [one.problem for one in found] == ["page 3 and those after it were not read: too many"]
+    assert [one.problem for one in found] == ["page 3 and later pages were not read: too many"]
 
 
 def test_long_lines_are_skipped_and_long_texts_split(tmp_path):

@@ -1,4 +1,4 @@
-"""Sections of files (text with its headings), and their split into overlapping passages."""
+"""Sections of files (text with its headings), and splitting them into overlapping passages."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from resift.types import Metadata
 
 SEPARATOR = " › "
 MAX_TITLE = 300
-"""Characters of a title or heading that precede every chunk. A longer heading is read as text."""
+"""Maximum characters of a title or heading that is put before every chunk. A longer heading is treated as text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
     """Text with its context. A section with an `id` is one document and is never split.
 
-    `context` (headings, a title) is put before each of its chunks. `flag` notes something unusual, `problem`
-    names what could not be read. `position` is the number of bytes of the file read so far, for progress.
-    `fields` are the fields of a record that its text was read from.
+    `context` (headings or a title) is put before each of its chunks. `flag` describes something unusual, and
+    `problem` describes content that could not be read. `position` is the number of bytes of the file read so
+    far, for progress reports. `fields` are the record fields that contributed to the text.
     """
 
     text: str
@@ -48,7 +48,7 @@ class SectionBuilder:
         self.lines: list[str] = []
 
     def heading(self, level: int, title: str) -> None:
-        """Start a section; close the headings of this level and below."""
+        """Start a section, and close the headings at this level and below."""
         self._close(next_level=level)
         self._open = [(depth, name) for depth, name in self._open if depth < level]
         self._open.append((level, title if len(title) <= MAX_TITLE else ""))
@@ -69,7 +69,7 @@ class SectionBuilder:
         if context:
             metadata["heading"] = context
         if not text and self._heading is not None and next_level <= self._heading[0]:
-            # Nothing follows the heading, not even a deeper one: the heading itself is the text.
+            # Nothing follows the heading, not even a deeper heading, so the heading itself becomes the text.
             text = self._heading[1]
             context = SEPARATOR.join(name for _, name in self._open[:-1] if name)
         if text:
@@ -89,39 +89,39 @@ def flag_first(sections: Iterable[Section], flag: str) -> Iterator[Section]:
 
 
 RowIds = Literal["own", "path"]
-"""Rows of JSONL and CSV keep their own ids, or have the file's path before them."""
+"""Rows of JSONL and CSV files keep their "own" ids, or the "path" of the file is put before each id."""
 
 _MAX_CONTEXT = 6 * MAX_TITLE
-"""Characters that precede every passage: a path of headings. A longer context is read as text."""
+"""Maximum characters of the heading path before every passage. A longer context is treated as text."""
 
 _MAX_REPEATED_METADATA = 16_000
 _MAX_REPEATED_FIELDS = 100
-"""Characters and fields of metadata that every passage of a long text repeats. The first passage has all."""
+"""Maximum characters and fields of metadata repeated in every passage of a long text. The first passage has all."""
 
 _BORDER = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+|(?<=[。！？])|\n\s*\n|\n(?=\s*[-*•#|>])")
-# Scripts without spaces are counted by character, all others by word. 40 letters count as one word.
+# Scripts without spaces are counted by character, all others by word. Longer words count once per 40 letters.
 _DENSE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _WORD = re.compile(rf"[{_DENSE}]|[^\W{_DENSE}]{{1,40}}")
 
 
 class ChunkSize(NamedTuple):
-    """Size of a chunk and overlap of neighboring chunks, in words."""
+    """Size of a chunk and overlap of adjacent chunks, in words."""
 
     words: int = 200
     overlap: int = 40
 
     def validate(self) -> None:
-        """Raise InputError for sizes that cannot work."""
+        """Raise InputError for invalid sizes."""
         if not all(type(number) is int for number in self):
-            raise InputError(f"chunk size is {self.words!r}, overlap {self.overlap!r}; pass whole numbers.")
+            raise InputError(f"chunk size is {self.words!r}, overlap {self.overlap!r}; pass integers.")
         if self.words < 1:
             raise InputError(f"chunk size is {self.words}; pass at least 1 word.")
         if not 0 <= self.overlap < self.words:
-            raise InputError(f"overlap is {self.overlap}; it must be from 0 to {self.words - 1}, below the chunk size.")
+            raise InputError(f"overlap is {self.overlap}; it must be 0 to {self.words - 1}, below the chunk size.")
 
 
 class IndexedPassage(TypedDict):
-    """A document for the index. `own_id` says whether its id came from the file."""
+    """A document for the index. `own_id` is true if its id came from the file."""
 
     id: str
     text: str
@@ -134,8 +134,8 @@ def split_section(
 ) -> list[IndexedPassage]:
     """Return the passages of one section of the file `key`.
 
-    `copies` counts the equal passages of that file, which get different ids. `position` is the number of
-    passages of the file before this section; rows with their own ids have no position.
+    `copies` counts identical passages of that file, so that they get different ids. `position` is the number
+    of passages before this section in the file. Rows with their own ids have no position.
     """
     if not section.text.strip():
         return []
@@ -173,7 +173,7 @@ def chunks(text: str, size: ChunkSize = ChunkSize()) -> list[str]:  # noqa: B008
     units: list[_Unit] = []
     for start, end in zip(starts, ends, strict=True):
         words = [word.start() + start for word in _WORD.finditer(text[start:end])]
-        # A sentence that is longer than a chunk is split between words.
+        # A sentence longer than a chunk is split between words.
         for number, (first, last) in enumerate(pairwise([start, *words[size.words :: size.words], end])):
             if text[first:last].strip():
                 units.append(_Unit(first, last, min(size.words, len(words) - number * size.words)))
@@ -196,7 +196,7 @@ def chunks(text: str, size: ChunkSize = ChunkSize()) -> list[str]:  # noqa: B008
 
 
 def count_words(text: str) -> int:
-    """Return the number of words, counted as chunk sizes count them."""
+    """Return the number of words, counted in the same way as chunk sizes."""
     return sum(1 for _ in _WORD.finditer(text))
 
 
@@ -209,7 +209,7 @@ class _Unit(NamedTuple):
 
 
 def _repeated_metadata(metadata: Metadata) -> dict[str, object]:
-    """Return the metadata that every passage repeats: a value of a megabyte would be stored 1,000 times."""
+    """Return the metadata to repeat in every passage. Otherwise a 1 MB value could be stored 1,000 times."""
     repeated: dict[str, object] = {}
     remaining = _MAX_REPEATED_METADATA
     for key, value in metadata.items():

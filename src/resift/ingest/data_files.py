@@ -1,4 +1,4 @@
-"""Read data files: JSONL, CSV, Parquet and Excel by row; JSON, YAML, TOML and XML by the path of names."""
+"""Read data files: JSONL, CSV, Parquet and Excel by row; JSON, YAML, TOML and XML as named values."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class RowReader:
         self._lines: dict[str, int] = {}
 
     def section(self, row: Row, number: int, *, typed: Row | None = None, flag: str = "", position: int = 0) -> Section:
-        """Return the section of a row; for a duplicate id, a section with a problem.
+        """Convert a row to a section. A duplicate id results in a section with a problem.
 
-        Pass `typed` for the row of a table: the same cells with their types, for the metadata. A row of a
-        table without a text field is read as "column: value" lines.
+        For a table row, pass the cells with their types as `typed`; the metadata is read from it. A table
+        row without a text field is read as "column: value" lines.
         """
         values = row if typed is None else typed
         id = _row_id(values)
@@ -52,10 +52,10 @@ class RowReader:
             self._lines[id] = number
         text = read_text(row, self._text_keys)
         as_lines = typed is not None and self._text_keys is None and text.name_only
-        kept = read_metadata(values, RecordText() if as_lines else text, without=_NOT_METADATA)
-        metadata = {key: value for key, value in kept.items() if value not in (None, "")}
+        fields = read_metadata(values, RecordText() if as_lines else text, without=_NOT_METADATA)
+        metadata = {key: value for key, value in fields.items() if value not in (None, "")}
         if id is None:
-            metadata["line"] = number  # rows with an id are identified by it and may move
+            metadata["line"] = number  # rows with an id do not need it, and they may move to another line
         for key in [key for key, value in metadata.items() if not _is_json(value)]:
             del metadata[key]
             flag = f"line {number}: {key[:100]!r} is not a JSON value and was left out"
@@ -86,7 +86,7 @@ def _is_json(value: object) -> bool:
 
 
 def read_jsonl(source: Source) -> Iterator[Section]:
-    """Yield a section per line. A line that cannot be read is a problem; the others are read."""
+    """Yield a section per line. An unreadable line is reported as a problem, and reading continues."""
     encoding = source.encoding()
     rows, flag = RowReader(source.text_keys), encoding.flag
     for number, text, position in source.lines(encoding.name, newline="\n"):
@@ -99,8 +99,8 @@ def read_jsonl(source: Source) -> Iterator[Section]:
         problem = ""
         try:
             row = json.loads(text.strip("\ufeff"))
-        except (ValueError, RecursionError):  # ValueError also for numbers with thousands of digits
-            problem = "not a JSON object; one object per line is needed"
+        except (ValueError, RecursionError):  # numbers with thousands of digits also raise ValueError
+            problem = "not a JSON object; write one object per line"
         else:
             if isinstance(row, str):
                 row = {"text": row}
@@ -138,7 +138,7 @@ def _csv_rows(source: Source, encoding: str, delimiter: str) -> Iterator[tuple[i
         for line in source.lines(encoding):
             position = line.position
             if line.text is None or "\0" in line.text:
-                raise DataFormatError("Not CSV: a line without end.", file=source.name, line=line.number)
+                raise DataFormatError("Not CSV: a line is too long or has a NUL.", file=source.name, line=line.number)
             yield line.text
 
     reader = csv.reader(lines(), delimiter=delimiter)
@@ -158,14 +158,14 @@ def _csv_rows(source: Source, encoding: str, delimiter: str) -> Iterator[tuple[i
 
 
 def column_names(cells: Iterable[object]) -> list[str]:
-    """Return a unique name for each column, so that no cell replaces another one."""
+    """Return a unique name for each column, so that no cell overwrites another."""
     names: dict[str, None] = {}
     last_number: dict[str, int] = {}
     for number, cell in enumerate(cells, start=1):
-        written = "" if cell is None else str(cell).lstrip("\ufeff").strip()[:_MAX_COLUMN_NAME]
-        name = base = written or f"column {number}"
+        label = "" if cell is None else str(cell).lstrip("\ufeff").strip()[:_MAX_COLUMN_NAME]
+        name = base = label or f"column {number}"
         while name in names:
-            # Continue from the last number of this name: starting again would take quadratic time.
+            # Continue from the last number of this name, because starting over would take quadratic time.
             last_number[base] = max(last_number.get(base, 0) + 1, number)
             name = f"{base} {last_number[base]}"
         names[name] = None
@@ -173,7 +173,7 @@ def column_names(cells: Iterable[object]) -> list[str]:
 
 
 def _detect_delimiter(source: Source, encoding: str) -> str:
-    """Return the most frequent separator of the first line, outside quotes."""
+    """Return the most frequent separator in the first line, outside quotes."""
     first = next((line.text for line in source.lines(encoding) if line.text and line.text.strip()), "")
     unquoted = "".join(first.split('"')[::2])
     return max(",;\t|", key=unquoted.count)
@@ -191,7 +191,7 @@ def _to_boolean(value: str) -> bool:
 
 
 def _column_types(rows: Iterable[tuple[int, dict[str, str], int]]) -> dict[str, Converter]:
-    """Return the function that converts the cells of each column."""
+    """Return, for each column, the function that converts its cells."""
     converters: dict[str, Converter | None] = {}
     for _, row, _ in rows:
         for name, value in row.items():
@@ -205,7 +205,7 @@ def _column_types(rows: Iterable[tuple[int, dict[str, str], int]]) -> dict[str, 
 
 
 def read_parquet(source: Source) -> Iterator[Section]:
-    """Yield a section per row, as for CSV, with the column types of the file."""
+    """Yield a section per row, as for CSV, using the column types of the file."""
     parquet = source.require("pyarrow.parquet", extra="batch")
     rows, number = RowReader(source.text_keys), 0
     try:
@@ -222,7 +222,7 @@ def read_xlsx(source: Source) -> Iterator[Section]:
     """Yield a section per row. The first row with text in each sheet names the columns."""
     openpyxl = source.require("openpyxl")
     with open_zip(source), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about styles and extensions that do not matter here
+        warnings.simplefilter("ignore")  # openpyxl warns about styles and extensions that do not matter here
         book = openpyxl.load_workbook(source.file, read_only=True, data_only=True)
         for sheet in book.worksheets:
             yield from _read_sheet(sheet, source.text_keys)
@@ -238,7 +238,7 @@ def _read_sheet(sheet: Any, text_keys: tuple[str, ...] | None) -> Iterator[Secti
         yield Section("", problem=f"sheet {sheet.title[:40]!r}: {extra} were not read")
     width = min(_MAX_COLUMNS, columns or _MAX_COLUMNS)
     for number, cells in enumerate(sheet.iter_rows(values_only=True, max_col=width), start=1):
-        # One cell in the last row of a sheet makes a million empty rows before it.
+        # A single cell in the last row of a sheet results in a million empty rows before it.
         if cells.count(None) == len(cells):
             continue
         values = [_to_json_value(cell) for cell in cells]
@@ -261,7 +261,7 @@ def _read_sheet(sheet: Any, text_keys: tuple[str, ...] | None) -> Iterator[Secti
 
 
 def _to_json_value(cell: object) -> object:
-    """Return a cell as a JSON value; dates in ISO 8601, which sorts by time."""
+    """Return a cell as a JSON value. Dates are written in ISO 8601, which sorts chronologically."""
     if isinstance(cell, dt.datetime):
         is_midnight = cell.time() == dt.time()
         return cell.date().isoformat() if is_midnight else cell.isoformat()
@@ -272,7 +272,7 @@ def _to_json_value(cell: object) -> object:
     return cell.strip() if isinstance(cell, str) else cell
 
 
-_MAX_VALUES = 500_000  # a file of a kilobyte can hold more by repeating its own parts
+_MAX_VALUES = 500_000  # a one-kilobyte file can expand to more by repeating parts of itself
 _MAX_DEPTH = 50
 _MAX_NAME = 200  # characters
 _PIECE = 200_000  # characters per section
@@ -280,7 +280,7 @@ _BLOCK = 65_536
 
 
 def read_json(source: Source) -> Iterator[Section]:
-    """Yield a document per object of a list, as in JSONL; other JSON as "name › name: value" lines."""
+    """Yield a document per object of a list, as in JSONL. Other JSON is read as "name › name: value" lines."""
     yield from _read_values(source, json.loads, "JSON")
 
 
@@ -293,7 +293,7 @@ def read_yaml(source: Source) -> Iterator[Section]:
     def load(text: str) -> object:
         try:
             values = list(yaml.load_all(text, Loader=loader))  # one of the two safe loaders
-        except (yaml.YAMLError, TypeError, AttributeError) as exc:  # the loaders' errors, also for bad tags
+        except (yaml.YAMLError, TypeError, AttributeError) as exc:  # the loaders' errors, including those for bad tags
             raise ValueError from exc
         return values[0] if len(values) == 1 else values
 
@@ -304,7 +304,7 @@ def read_toml(source: Source) -> Iterator[Section]:
     """Yield the values with their paths. Invalid TOML is read as plain text."""
 
     def load(text: str) -> object:
-        # The parser's time grows with the square of a key's parts.
+        # Parsing time grows with the square of the number of parts in a key.
         if any(line.partition("=")[0].count(".") > _MAX_DEPTH for line in text.splitlines()):
             raise ValueError
         return tomllib.loads(text)
@@ -313,7 +313,7 @@ def read_toml(source: Source) -> Iterator[Section]:
 
 
 def _read_values(source: Source, load: Callable[[str], object], format: str) -> Iterator[Section]:
-    """Yield the values of a file; read one that is too large or invalid as plain text, with a flag."""
+    """Yield the values of a file. A file that is too large or invalid is read as plain text, with a flag."""
     if not source.parseable:
         yield from plain_sections(source, flag="very large: read as plain text")
         return
@@ -348,14 +348,14 @@ def _list_values(root: object) -> Iterator[Section]:
         if isinstance(value, (Mapping, list, tuple, set)):
             if len(path) >= _MAX_DEPTH:
                 too_deep = too_deep or bool(value)
-            elif isinstance(value, Mapping):  # last first: `pop` takes the last one
+            elif isinstance(value, Mapping):  # reversed, because `pop` takes the last item
                 pending += [((*path, str(key)[:_MAX_NAME]), child) for key, child in reversed(list(value.items()))]
             else:
                 pending += [(path, child) for child in reversed(list(value))]
         elif value is not None:
             text = str(value).lower() if isinstance(value, bool) else str(value).strip()
             if text:
-                # The end of a long path is kept: the innermost names are the most specific.
+                # Keep the end of a long path, because the innermost names are the most specific.
                 names = SEPARATOR.join(path)[-MAX_TITLE:]
                 lines.append(f"{names}: {text}" if path else text)
                 length += len(lines[-1])
@@ -371,7 +371,7 @@ def _list_values(root: object) -> Iterator[Section]:
 
 
 def read_xml(source: Source) -> Iterator[Section]:
-    """Yield the text of all elements and attributes in order, without holding the tree in memory."""
+    """Yield the text of all elements and attributes in order, without building the tree in memory."""
     source.file.seek(0)
     lines = _XmlLines()
     parser = ET.XMLParser(target=lines)  # noqa: S314 - expat limits the expansion of entities

@@ -1,4 +1,4 @@
-"""Read documents: Markdown, HTML, notebooks, mail, PDF, Word, PowerPoint and EPUB."""
+"""Read documents: Markdown, HTML, notebooks, email, PDF, Word, PowerPoint and EPUB."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from docx.oxml.xmlchemy import BaseOxmlElement as Element
 
 _FRONT_MATTER_LINES = 200
-_MAX_CELL_OUTPUT = 2_000  # characters; more is a log
+_MAX_CELL_OUTPUT = 2_000  # characters; longer output is probably a log
 _CELL_FENCE = "~" * 12  # longer than any fence inside a cell
 _SILENT_TAGS = [
     "script", "style", "noscript", "template", "svg", "math", "nav", "footer", "aside", "form", "button",
@@ -41,15 +41,15 @@ _BLOCK_TAGS = [
     "header", "figure", "figcaption", "main", "article", "address", "details", "summary", "caption", "thead",
     "tbody",
 ]  # fmt: skip
-# Control characters that are put into a page where lines break and headings begin.
+# Control characters inserted into a page to mark line breaks and headings.
 _LINE_BREAK, _HEADING_MARK = "\x02", "\x01"
-# Tags that pages leave open without nesting deeper.
+# Tags that pages often leave open without nesting deeper.
 _UNCLOSED_TAGS = {
     "p", "li", "td", "th", "tr", "dt", "dd", "option", "br", "img", "input", "meta", "link", "hr", "area",
     "base", "col", "embed", "source", "track", "wbr", "tbody", "thead", "tfoot", "colgroup", "optgroup", "rp",
     "rt", "html", "body", "head",
 }  # fmt: skip
-_MAX_DEPTH = 2_000  # open elements; a standard parser looks through all of them at each tag
+_MAX_DEPTH = 2_000  # open elements; a standard parser scans all of them at each tag
 _TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]{0,20})")
 _ANY_TAG = re.compile(r"<[^<>]*>")
 
@@ -67,10 +67,10 @@ def read_markdown(source: Source) -> Iterator[Section]:
 
 
 def markdown_sections(text: str) -> list[Section]:
-    """Return one section per heading. Headings inside code, quotes and lists are text."""
+    """Return one section per heading. Headings inside code, quotes and lists are treated as text."""
     title, body = front_matter(text)
     parser = require("markdown_it", extra="files").MarkdownIt("commonmark").enable("table")
-    # Only blocks are parsed: text inside a paragraph is kept as written.
+    # Parse only blocks, so that text inside a paragraph is kept as written.
     parser.core.ruler.enableOnly(["normalize", "block"])
     lines = body.split("\n")
     builder = SectionBuilder(title)
@@ -85,7 +85,7 @@ def markdown_sections(text: str) -> list[Section]:
 
 
 def front_matter(text: str) -> tuple[str, str]:
-    """Return the title in the front matter and the text without it."""
+    """Return the title from the front matter, and the text without the front matter."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     if not text.startswith("---"):
         return "", text
@@ -109,7 +109,7 @@ def read_html(source: Source) -> Iterator[Section]:
 
 
 def html_sections(text: str) -> list[Section]:
-    """Return one section per heading of the readable part: `<main>` or `<article>` if there is one."""
+    """Return one section per heading of the main content: `<main>` or `<article>` if present."""
     lexbor = require("selectolax.lexbor", extra="files")
     if _is_too_deep(text):
         plain = html.unescape(_ANY_TAG.sub(" ", text)).strip()
@@ -125,7 +125,7 @@ def html_sections(text: str) -> list[Section]:
         node.insert_before(" ")
     for node in reversed(parser.css("h1, h2, h3, h4, h5, h6")):
         title = " ".join(node.text(deep=True).replace(_LINE_BREAK, " ").split())
-        # A heading around another one was never closed.
+        # A heading that contains another one was never closed, so it is not treated as a heading.
         if _HEADING_MARK not in title:
             mark = f"{_HEADING_MARK}{node.tag[1]}{title}" if title else ""
             node.replace_with(f"{_LINE_BREAK}{mark}{_LINE_BREAK}")
@@ -143,7 +143,7 @@ def html_sections(text: str) -> list[Section]:
 
 
 def _is_too_deep(text: str) -> bool:
-    """Return, after one pass, whether more elements may be open at once than a page should have."""
+    """Return whether the elements of a page may be nested too deeply to parse. Takes one pass over the tags."""
     open_tags: Counter[str] = Counter()
     depth = 0
     for match in _TAG.finditer(text):
@@ -180,8 +180,8 @@ def _format_cell(cell: Mapping[str, object]) -> str:
     outputs = cell.get("outputs")
     for output in outputs if isinstance(outputs, list) else []:
         data = output.get("data")
-        shown = output["text"] if "text" in output else isinstance(data, dict) and data.get("text/plain")
-        printed.append(_join_lines(shown))
+        value = output["text"] if "text" in output else isinstance(data, dict) and data.get("text/plain")
+        printed.append(_join_lines(value))
     output_text = "\n".join(filter(None, printed))[:_MAX_CELL_OUTPUT]
     lines = [_CELL_FENCE, text, *([output_text] if output_text else []), _CELL_FENCE]
     return "\n".join(lines) if text or output_text else ""
@@ -194,7 +194,7 @@ def _join_lines(lines: object) -> str:
 
 
 def read_mail(source: Source) -> Iterator[Section]:
-    """Yield the body of a mail, plain text before HTML, then the attachments that are text."""
+    """Yield the body of an email (plain text is preferred to HTML), then its text attachments."""
     try:
         mail = BytesParser(EmailMessage, policy=policy.default).parsebytes(source.bytes())
         subject = clean_title(mail.get("subject", ""))
@@ -220,11 +220,11 @@ def read_mail(source: Source) -> Iterator[Section]:
             yield Section(body, context=subject, metadata=metadata, flag=flag)
         elif subject:
             yield Section(subject, metadata=metadata, flag=flag)
-        for attached in texts:
-            name = str(attached.get_filename() or subject)
-            yield Section(_part_text(attached), context=name, metadata=metadata)
+        for attachment in texts:
+            name = str(attachment.get_filename() or subject)
+            yield Section(_part_text(attachment), context=name, metadata=metadata)
     except (email.errors.MessageError, ValueError, LookupError, AttributeError, TypeError, IndexError) as exc:
-        raise DataFormatError(f"Not a readable mail ({type(exc).__name__}).", file=source.name) from exc
+        raise DataFormatError(f"Not a readable email ({type(exc).__name__}).", file=source.name) from exc
 
 
 def _part_text(part: MIMEPart) -> str:
@@ -240,24 +240,24 @@ _MACRO_DOCUMENT = "application/vnd.ms-word.document.macroEnabled.main+xml"
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 _P = "{http://schemas.openxmlformats.org/presentationml/2006/main}"
-# Holds a second copy of content for older programs.
+# An element with a second copy of content for older programs.
 _FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
 
 
 def read_pdf(source: Source) -> Iterator[Section]:
-    """Yield the text of each page; report pages beyond the limits as a problem."""
+    """Yield the text of each page. Pages beyond the limits are reported as a problem."""
     pypdf = source.require("pypdf")
-    logging.getLogger("pypdf").setLevel(logging.ERROR)  # it warns about everything that it repairs
+    logging.getLogger("pypdf").setLevel(logging.ERROR)  # pypdf warns about everything it repairs
     source.file.seek(0)
     deadline = time.monotonic() + source.limits.seconds * 0.8
     with parse_errors(source, "PDF"):
         reader = pypdf.PdfReader(source.file)
         if reader.is_encrypted and not reader.decrypt(""):
-            raise DataFormatError("An encrypted PDF. Remove its password first.", file=source.name)
+            raise DataFormatError("The PDF is encrypted. Remove its password first.", file=source.name)
         title = clean_title(reader.metadata and reader.metadata.title)
         for number, page in enumerate(reader.pages, start=1):
             if number > source.limits.pages or time.monotonic() > deadline:
-                yield Section("", problem=f"page {number} and those after it were not read: too many")
+                yield Section("", problem=f"page {number} and later pages were not read: too many")
                 return
             text = page.extract_text().strip()
             if text:
@@ -286,7 +286,7 @@ def read_docx(source: Source) -> Iterator[Section]:
         builder = SectionBuilder(clean_title(document.core_properties.title))
         levels: dict[str, int] = {}
         for style in document.styles:
-            # Style ids are in the language of the author, names are in English.
+            # Style ids depend on the author's language, but style names are in English.
             words = (style.name or "").lower().split()
             if words == ["title"]:
                 levels[style.style_id] = 1
@@ -307,7 +307,7 @@ def read_docx(source: Source) -> Iterator[Section]:
 def _add_paragraphs(root: Element, levels: dict[str, int], builder: SectionBuilder) -> None:
     """Add all paragraphs in order, including those in content controls, text boxes and tables.
 
-    python-docx's own paragraphs leave out content controls and tracked insertions.
+    The paragraphs that python-docx returns exclude content controls and tracked insertions.
     """
     row_end: Element | None = None
     row: list[str] = []
@@ -338,13 +338,13 @@ def _paragraph_text(paragraph: Element) -> str:
     words = [
         (element.text or "") if element.tag == f"{_W}t" else " "
         for element in paragraph.iter(f"{_W}t", f"{_W}tab", f"{_W}br", f"{_W}cr")
-        if next(element.iterancestors(f"{_W}p")) is paragraph  # not of a text box in the paragraph
+        if next(element.iterancestors(f"{_W}p")) is paragraph  # skips text boxes inside the paragraph
     ]
     return " ".join("".join(words).split())
 
 
 def read_pptx(source: Source) -> Iterator[Section]:
-    """Yield one section per slide, in the order of the presentation, with its number and notes."""
+    """Yield one section per slide, in presentation order, with slide number and notes."""
     pptx = source.require("pptx")
     with open_zip(source):
         for number, slide in enumerate(pptx.Presentation(source.file).slides, start=1):
@@ -385,10 +385,10 @@ def read_epub(source: Source) -> Iterator[Section]:
     source.require("selectolax.lexbor")
     with open_zip(source) as archive:
         names = frozenset(archive.namelist())
-        title, listed = _read_contents(archive)
-        chapters = [name for name in listed if name in names]
-        if len(chapters) < len(listed):
-            missing = f"{len(listed) - len(chapters)} of {len(listed)} chapters are not in the file"
+        title, contents = _read_contents(archive)
+        chapters = [name for name in contents if name in names]
+        if len(chapters) < len(contents):
+            missing = f"{len(contents) - len(chapters)} of {len(contents)} chapters are not in the file"
             yield Section("", problem=missing)
         for number, name in enumerate(chapters, start=1):
             page = decode(archive.read(name), file=f"{source.name}/{name}", declares=True)
@@ -411,5 +411,5 @@ def _read_contents(archive: zipfile.ZipFile) -> tuple[str, list[str]]:
         if item.tag.endswith("}item") and "html" in item.attrib.get("media-type", "")
     }
     order = [item.attrib.get("idref", "") for item in book.iter() if item.tag.endswith("}itemref")]
-    # Each page once, as the format demands: a small book could list one a hundred thousand times.
+    # Read each page once, as the format requires. A small book could list one page a hundred thousand times.
     return clean_title(title), list(dict.fromkeys(pages[id] for id in order if id in pages))

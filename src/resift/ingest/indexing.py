@@ -1,4 +1,4 @@
-"""Bring an index up to date with files: only changes are embedded, in batches, so that a run can resume."""
+"""Update an index from files. Only changes are embedded, in batches, so that an interrupted run can resume."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ Outcome = Literal["indexed", "unchanged", "empty", "partial", "failed", "removed
 OnProgress = Callable[[int, int], None]
 OnWritten = Callable[[int], None]
 
-_FORMAT = "3"  # part of every digest; raise it when readers or chunking change their output
-_BATCH = 64  # passages per commit: at most this much work is repeated after a kill
-_READ_AHEAD = 2  # batches that are read and embedded while earlier ones are written
+_FORMAT = "3"  # part of every digest; increment it when the output of readers or chunking changes
+_BATCH = 64  # passages per commit; at most this much work is repeated after a crash
+_READ_AHEAD = 2  # batches to read and embed while earlier ones are written
 _HEX_ESCAPE = re.compile(rb"\\x([0-9a-f]{2})")
 
 
 @dataclass(frozen=True, slots=True)
 class FileReport:
-    """The outcome for one file; "partial" if something in it could not be read.
+    """The outcome for one file: "partial" if something in it could not be read.
 
-    `text_fields` are the fields of its records that were read as text.
+    `text_fields` are the record fields that were read as text.
     """
 
     path: str
@@ -60,7 +60,7 @@ class IndexReport:
     skipped: tuple[Skipped, ...] = ()
 
     def count(self, outcome: Outcome) -> int:
-        """Return the number of files with an outcome."""
+        """Return the number of files with this outcome."""
         return sum(file.outcome == outcome for file in self.files)
 
     def reasons(self) -> dict[str, int]:
@@ -68,7 +68,7 @@ class IndexReport:
         return dict(Counter(path.reason for path in self.skipped).most_common())
 
     def failures(self) -> list[str]:
-        """Return the reason of each failed file. A missing parser is listed once for all its files."""
+        """Return the reason for each failed file. A missing parser is listed once for all affected files."""
         files: dict[str, list[FileReport]] = {}
         for file in self.files:
             reason = file.reason.removeprefix(f"{file.path}: ")
@@ -81,7 +81,7 @@ class IndexReport:
 
     @property
     def text_fields(self) -> tuple[str, ...]:
-        """The fields of records that were read as text, over all files."""
+        """The record fields that were read as text, across all files."""
         return tuple(dict.fromkeys(field for file in self.files for field in file.text_fields))
 
     @property
@@ -107,13 +107,14 @@ async def index_paths(
     written: OnWritten = lambda _count: None,
     choice: FileFilter | None = None,
 ) -> IndexReport:
-    """Bring the store up to date with the files. A file that cannot be read does not stop the others.
+    """Update the store from the files. A file that cannot be read does not stop the others.
 
-    A file is marked as done after its last passage is committed and if nothing in it was skipped. Rows of
-    JSONL and CSV keep their "own" ids, or have the file's "path" before them. `text_keys` names the fields
-    that are their text, instead of the title and all other text fields. `prune` deletes the passages of
-    files that no longer exist; more than half of the index only with `prune_all`. `progress` is called with
-    bytes, `written` with passages. Files are read and embedded while earlier ones are written.
+    A file is marked as done once its last passage is committed, unless something in it was skipped. Rows of
+    JSONL and CSV files keep their "own" ids, or the "path" of the file is put before each id. `text_keys`
+    names the fields that form their text, instead of the title and all other text fields. `prune` deletes
+    the passages of files that no longer exist; if more than half of the files are gone, `prune_all` is also
+    required. `progress` is called with bytes, `written` with passages. Files are read and embedded while
+    earlier ones are written.
     """
     size.validate()
     if choice is not None:
@@ -122,19 +123,19 @@ async def index_paths(
     keys = check_text_keys(text_keys)
     found = await asyncio.to_thread(find_files, paths, file_filter, index=Path(store.path))
     if not found.files and not prune and not found.skipped:
-        raise InputError("Nothing to index: no file there.")
+        raise InputError("Nothing to index: no files found.")
     root = (await asyncio.to_thread(Path(store.path).absolute)).parent
     known = dict(await store.sources())
-    gone = _find_deleted(known, {_file_key(file, root) for file in found.files}, root) if prune else []
-    if len(gone) * 2 > len(known) and not prune_all:
+    deleted = _find_deleted(known, {_file_key(file, root) for file in found.files}, root) if prune else []
+    if len(deleted) * 2 > len(known) and not prune_all:
         raise InputError(
-            f"{len(gone)} of {len(known)} indexed files are gone, more than half: is a folder missing? "
-            "Nothing was changed. To delete them from the index, run it again with --prune --yes."
+            f"{len(deleted)} of {len(known)} indexed files are gone, more than half: is a folder missing? "
+            "Nothing was changed. To delete them from the index, run again with --prune --yes."
         )
     total = sum(file_size(file) for file in found.files)
     run = _Run(store, size, row_ids, root, known, FileReader(limits, text_keys=keys), not await store.count(), keys)
     reports = []
-    for key in gone:
+    for key in deleted:
         ids = await store.ids({"path": key})
         await store.delete(ids)
         await store.mark_sources({key: None})
@@ -174,7 +175,7 @@ class _Run:
 
 @dataclass
 class _File:
-    """A file that is being indexed: its problems so far, and the ids already written."""
+    """A file being indexed: its problems so far, and the ids already written."""
 
     key: str
     size: int
@@ -201,7 +202,7 @@ class _Part(NamedTuple):
 
 
 async def _read_files(run: _Run, found: FoundFiles) -> AsyncGenerator[_Part, None]:
-    """Read and split the files one after the other, and start to embed their passages."""
+    """Read and split the files one at a time, and start embedding their passages."""
     keys = f" {','.join(run.text_keys)}" if run.text_keys else ""
     settings = f"{run.size.words} {run.size.overlap} {run.row_ids}{keys}"
     for path in found.files:
@@ -253,19 +254,19 @@ def _start_embedding(run: _Run, passages: Sequence[IndexedPassage]) -> asyncio.T
 
 
 async def _group_parts(parts: AsyncGenerator[_Part, None]) -> AsyncGenerator[list[_Part], None]:
-    """Group parts into transactions: one commit for each short file would be slow.
+    """Group parts into transactions, because one commit per short file would be slow.
 
-    Rows with their own ids get a transaction for themselves, because the next file may have the same ids.
+    Rows with their own ids get a separate transaction, because the next file may contain the same ids.
     """
     group: list[_Part] = []
     async with aclosing(parts) as source:
         async for part in source:
-            alone = any(passage["own_id"] for passage in part.passages)
-            if alone and group:
+            is_separate = any(passage["own_id"] for passage in part.passages)
+            if is_separate and group:
                 yield group
                 group = []
             group.append(part)
-            if alone or len(group) >= _BATCH or sum(len(each.passages) for each in group) >= _BATCH:
+            if is_separate or len(group) >= _BATCH or sum(len(each.passages) for each in group) >= _BATCH:
                 yield group
                 group = []
     if group:
@@ -273,7 +274,7 @@ async def _group_parts(parts: AsyncGenerator[_Part, None]) -> AsyncGenerator[lis
 
 
 async def _write_parts(run: _Run, parts: Sequence[_Part]) -> int:
-    """Write parts in one transaction; return the number of passages."""
+    """Write parts in one transaction. Returns the number of passages."""
     ready: list[tuple[_Part, Batch]] = []
     for part in parts:
         if part.batch is None or part.file.failure:
@@ -293,7 +294,7 @@ async def _write_parts(run: _Run, parts: Sequence[_Part]) -> int:
 
 
 async def _load_ids_before(run: _Run, file: _File) -> set[str]:
-    """Return the ids that the index has of a file. From here on, the file is marked as unfinished."""
+    """Return the ids of a file that are already in the index, and mark the file as unfinished."""
     if file.ids_before is None:
         if file.key in run.known:
             await run.store.mark_sources({file.key: None})
@@ -308,19 +309,19 @@ async def _drop_conflicts(run: _Run, part: _Part, batch: Batch) -> Batch:
     for hit in await run.store.get(own_ids) if own_ids else []:
         owner = str(hit.metadata.get("path", ""))
         if owner != file.key:
-            place = f"file {owner}" if owner else "a document that came from no file"
-            file.conflicts[f"the id {hit.id[:100]!r} belongs to {place}; index with --row-ids path"] += 1
+            origin = f"file {owner}" if owner else "a document that does not come from a file"
+            file.conflicts[f"the id {hit.id[:100]!r} belongs to {origin}; index with --row-ids path"] += 1
             file.conflicting_ids.add(hit.id)
     return batch.select({passage["id"] for passage in part.passages} - file.conflicting_ids)
 
 
 async def _finish_file(run: _Run, file: _File, failure: str, marks: dict[str, str | None]) -> FileReport:
-    """Delete the passages that a file no longer has, and add the mark that records its state."""
+    """Delete the passages that a file no longer contains, and record the state of the file in `marks`."""
     key = file.key
     if reason := file.failure or failure:
         if not file.written:
             return FileReport(key, "failed", reason=reason)
-        # What was read before the failure stays, and so does what an earlier run read of the rest.
+        # Keep the passages read before the failure, and those of the rest from an earlier run.
         marks[key] = f"partial {file.digest}"
         return FileReport(key, "partial", len(file.written), reason=reason)
     if run.known.get(key) == file.digest:
@@ -329,7 +330,7 @@ async def _finish_file(run: _Run, file: _File, failure: str, marks: dict[str, st
     problems = file.problems + file.conflicts
     chunks, flags, fields = len(file.written), _summarize(file.flags), tuple(file.text_fields)
     if problems:
-        # Recorded so that it can be pruned, but not as done: the next run reports the problems again.
+        # Record the file as partial: it can be pruned, and the next run reports its problems again.
         marks[key] = f"partial {file.digest}"
         return FileReport(key, "partial", chunks, flags, f"{key}: {'; '.join(_summarize(problems))}", fields)
     marks[key] = file.digest
@@ -348,11 +349,11 @@ def _summarize(counts: Counter[str]) -> tuple[str, ...]:
 
 
 def _file_key(file: Path, root: Path) -> str:
-    """Name a file relative to the store, with undecodable bytes in hex."""
+    """Return the path of a file relative to the store, with undecodable bytes in hex."""
     absolute = file.absolute()
     try:
         name = Path(os.path.relpath(absolute, root)).as_posix()
-    except ValueError:  # another drive
+    except ValueError:  # the file is on another drive
         name = absolute.as_posix()
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
@@ -380,21 +381,21 @@ def open_index(
     text_only: bool = False,
     read_only: bool = False,
 ) -> SQLiteStore:
-    """Return the store. An existing file keeps its embedder and language; the arguments set up a new one.
+    """Open a store. An existing file keeps its embedder and language; the arguments apply to a new file.
 
-    `text_only` creates a new file without vectors, or leaves an existing file's vectors unused.
+    `text_only` creates a new file without vectors, or ignores the vectors of an existing file.
     """
     store = SQLiteStore(path, language=language, read_only=read_only, create=not read_only)
     if text_only:
         return store
     try:
         metadata = store.metadata()
-        # None while the file is empty: it can still be built with or without an embedder.
+        # None for an empty file, which can still be built with or without an embedder.
         built_with = metadata.embedder or ("" if metadata.generation else None)
         if built_with is not None and embedder not in (None, built_with):
             raise StoreError(
                 f"{path} was built with {built_with or 'no embedder'}, not with {embedder}. "
-                "Leave --embedder out, or index into a new file."
+                "Omit --embedder, or index into a new file."
             )
         model = embedder if built_with is None else built_with
         if model != "":

@@ -27,8 +27,8 @@ from resift.validation import check_fields
 
 MB = 1 << 20
 SAMPLE_BYTES = 65_536
-_MAX_COMPRESSION = 500  # times, of one part of a document; zip bombs reach thousands
-_MAX_TEXT_COMPRESSION = 100  # times, of a .gz file; log files reach 50
+_MAX_COMPRESSION = 500  # ratio, for one part of a document; zip bombs reach thousands
+_MAX_TEXT_COMPRESSION = 100  # ratio, for a .gz file; log files reach 50
 
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -42,7 +42,7 @@ _DECLARATION = re.compile(rb"""(?:charset|encoding|coding)\s{0,9}[=:]\s{0,9}["']
 _DECLARATION_BYTES = 2_048
 _CONTROLS = bytes(byte for byte in range(32) if byte not in b"\t\n\r\f\x1b")
 _MAX_CONTROL_SHARE = 0.02
-# Encodings that people's files use. Without this list, short texts are taken for old mainframe code pages.
+# Encodings in common use. Without this list, short texts are mistaken for old mainframe code pages.
 _LIKELY_ENCODINGS = [
     "cp1252", "cp1250", "cp1251", "koi8_r", "cp932", "euc_jp", "gb18030", "big5", "cp949", "cp1253", "cp1254",
     "cp1255", "cp1256", "cp1257", "cp874", "iso8859_2", "cp866", "mac_roman",
@@ -53,22 +53,22 @@ _ENCODING_NAMES = {"cp1252": "Windows-1252", "latin-1": "Latin-1"}
 
 @dataclass(frozen=True, slots=True)
 class FileLimits:
-    """Limits for one file. The defaults keep reading below 300 MB of memory."""
+    """Limits for one file. With the defaults, reading a file takes less than 300 MB of memory."""
 
     parsed_bytes: int = 16 * MB
-    """Size of a file that is parsed as a whole. A larger text is read in pieces, without its structure."""
+    """Maximum size of a file that is parsed as a whole. A larger text is read in pieces, without its structure."""
     line_bytes: int = 16 * MB
-    """Size of one line of JSONL or CSV."""
+    """Maximum size of one line of JSONL or CSV."""
     expanded_bytes: int = 512 * MB
-    """Size of a compressed file after unpacking."""
+    """Maximum size of a compressed file after unpacking."""
     part_bytes: int = 64 * MB
-    """Size of one part of a compressed document after unpacking."""
+    """Maximum size of one part of a compressed document after unpacking."""
     pages: int = 5_000
     entries: int = 10_000
     seconds: float = 60.0
-    """Time to read one file, plus one second for each 10 MB of it."""
+    """Time limit for reading one file. One second is added for each 10 MB of the file."""
     memory_bytes: int = 2_048 * MB
-    """Address space of the worker process."""
+    """Maximum address space of the worker process."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -82,7 +82,7 @@ class FileLimits:
 
 
 DEFAULT_LIMITS = FileLimits()
-Limits = FileLimits  # the name in 0.2
+Limits = FileLimits  # its name in 0.2
 
 
 class DecodedText(NamedTuple):
@@ -109,9 +109,9 @@ class Line(NamedTuple):
 
 @dataclass(slots=True)
 class Source:
-    """An open file with its kind (`suffix`) and its name in error messages.
+    """An open file with its type (`suffix`) and its name for error messages.
 
-    `text_keys` are the fields of its records to read, None for all text fields.
+    `text_keys` names the record fields to read. None selects all text fields.
     """
 
     file: BinaryIO
@@ -123,11 +123,11 @@ class Source:
 
     @property
     def parseable(self) -> bool:
-        """Whether it is small enough to be parsed as a whole."""
+        """Whether the file is small enough to be parsed as a whole."""
         return self.size <= self.limits.parsed_bytes
 
     def require(self, module: str, *, extra: str = "files") -> ModuleType:
-        """Import a parser; raise DataFormatError with the install command if its package is missing."""
+        """Import a parser. Raises DataFormatError with the install command if its package is missing."""
         try:
             return require(module, extra=extra)
         except MissingExtraError as exc:
@@ -139,17 +139,17 @@ class Source:
         return self.file.read(SAMPLE_BYTES)
 
     def bytes(self) -> bytes:
-        """Return the content; raise DataFormatError if it exceeds the limit."""
+        """Return the content. Raises DataFormatError if it exceeds the limit."""
         if not self.parseable:
             limit = self.limits.parsed_bytes >> 20
             raise DataFormatError(
-                f"{self.size >> 20} MB; files of this kind are read up to {limit} MB.", file=self.name
+                f"{self.size >> 20} MB; the limit for files of this kind is {limit} MB.", file=self.name
             )
         self.file.seek(0)
         return self.file.read(self.limits.parsed_bytes + 1)
 
     def text(self, *, declares: bool = False) -> DecodedText:
-        """Return the content as text; `declares` looks for an encoding declaration (HTML, XML)."""
+        """Return the content as text. With `declares`, an encoding declaration (HTML, XML) is used."""
         return decode(self.bytes(), file=self.name, declares=declares)
 
     def encoding(self) -> Encoding:
@@ -157,7 +157,7 @@ class Source:
         return detect_encoding(self.sample(), file=self.name, complete=self.size <= SAMPLE_BYTES)
 
     def lines(self, encoding: str, *, newline: str | None = "") -> Iterator[Line]:
-        """Yield the lines with their line ends. A line over the limit is skipped without loading it."""
+        """Yield the lines with their line endings. A line over the limit is skipped without loading it."""
         limit = self.limits.line_bytes
         text = open_text(self.file, encoding, newline=newline)
         try:
@@ -180,9 +180,9 @@ def open_source(
     follow: bool = True,
     text_keys: tuple[str, ...] | None = None,
 ) -> Source:
-    """Open a regular file; raise DataFormatError for a pipe, a device or a folder.
+    """Open a regular file. Raises DataFormatError for a pipe, a device or a folder.
 
-    `follow=False` refuses a symbolic link that replaced the file after it was listed.
+    `follow=False` rejects a symbolic link that replaced the file after it was listed.
     """
     # Without O_NONBLOCK, opening a pipe waits for a writer.
     descriptor = os.open(path, os.O_RDONLY | O_NONBLOCK | O_BINARY | (0 if follow else O_NOFOLLOW))
@@ -199,22 +199,22 @@ def open_source(
 
 @contextmanager
 def open_zip(source: Source) -> Iterator[zipfile.ZipFile]:
-    """Open a document that is a zip file; refuse one that exceeds the limits or compresses like a zip bomb.
+    """Open a document that is a zip file. Rejects files that exceed the limits or look like zip bombs.
 
-    The file is left at its beginning, for a library that opens it again.
+    The file is rewound for libraries that open it again.
     """
     limits = source.limits
     source.file.seek(0)
     with parse_errors(source, f"{source.suffix or '.zip'} file"), zipfile.ZipFile(source.file) as archive:
         parts = archive.infolist()
         if len(parts) > limits.entries:
-            raise DataFormatError(f"{len(parts)} parts inside; up to {limits.entries} are read.", file=source.name)
+            raise DataFormatError(f"Contains {len(parts)} parts; the limit is {limits.entries}.", file=source.name)
         total = sum(part.file_size for part in parts)
         largest = max((part.file_size for part in parts), default=0)
         is_bomb = any(part.file_size > _MAX_COMPRESSION * max(part.compress_size, 1024) for part in parts)
         if total > limits.expanded_bytes or largest > limits.part_bytes or is_bomb:
             raise DataFormatError(
-                f"Unpacks to {total >> 20} MB, more than a document of this size holds.", file=source.name
+                f"Unpacks to {total >> 20} MB, too much for a document of this size.", file=source.name
             )
         source.file.seek(0)
         yield archive
@@ -222,7 +222,7 @@ def open_zip(source: Source) -> Iterator[zipfile.ZipFile]:
 
 @contextmanager
 def parse_errors(source: Source, kind: str) -> Iterator[None]:
-    """Turn every failure of a parser into one DataFormatError: parsers can fail in any way on bad data."""
+    """Convert any parser failure to DataFormatError, because bad data can cause any exception."""
     try:
         yield
     except (DataFormatError, MemoryError):
@@ -238,7 +238,7 @@ def open_text(file: BinaryIO, encoding: str, *, newline: str | None = "") -> io.
 
 
 def decode(data: bytes, *, file: str, declares: bool = False) -> DecodedText:
-    """Decode a file's bytes: by byte order mark, declaration, UTF-8, or else a guess that is flagged.
+    """Decode a file's bytes by byte order mark, declaration or UTF-8. Otherwise guess, and set a flag.
 
     Raises DataFormatError for binary data and for bytes that contradict their byte order mark.
     """
@@ -247,14 +247,15 @@ def decode(data: bytes, *, file: str, declares: bool = False) -> DecodedText:
         return DecodedText(data.decode(encoding.name), encoding.flag)
     except UnicodeDecodeError as exc:
         if any(data.startswith(mark) for mark, _ in _BOMS):
-            raise DataFormatError(f"Starts like {encoding.name} but is not. Save it as UTF-8.", file=file) from exc
+            message = f"Starts with a {encoding.name} byte order mark but is not valid. Save it as UTF-8."
+            raise DataFormatError(message, file=file) from exc
     text = data.decode(encoding.name, "replace")
     lost = text.count("\ufffd")
-    return DecodedText(text, f"not all {encoding.name}: {lost} characters could not be read")
+    return DecodedText(text, f"not entirely {encoding.name}: {lost} characters could not be read")
 
 
 def detect_encoding(data: bytes, *, file: str, declares: bool = False, complete: bool = False) -> Encoding:
-    """Return the encoding of data, which may be cut off unless `complete`.
+    """Return the encoding of data, which may be truncated unless `complete` is set.
 
     Raises DataFormatError for binary data.
     """
@@ -265,9 +266,9 @@ def detect_encoding(data: bytes, *, file: str, declares: bool = False, complete:
     if is_binary(sample):
         raise DataFormatError("Binary data, not text. Leave it out, or convert it to text.", file=file)
     match = _DECLARATION.search(sample[:_DECLARATION_BYTES]) if declares else None
-    with suppress(LookupError):  # an unknown name
+    with suppress(LookupError):  # unknown encoding name
         declared = codecs.lookup(match[1].decode("ascii")).name if match else ""
-        # A page that is readable as ASCII and declares "utf-16" is wrong about itself.
+        # A declaration of "utf-16" that is readable as ASCII must be wrong.
         is_wide = declared.startswith(("utf-16", "utf-32"))
         if declared and not is_wide and _can_decode(data, declared, complete=complete):
             return Encoding(declared)
@@ -278,7 +279,7 @@ def detect_encoding(data: bytes, *, file: str, declares: bool = False, complete:
 
 
 def is_binary(sample: bytes) -> bool:
-    """Return whether data has a NUL byte or more control characters than a text."""
+    """Return whether data contains a NUL byte or too many control characters for text."""
     if b"\0" in sample:
         return True
     controls = len(sample) - len(sample.translate(None, _CONTROLS))
@@ -335,9 +336,9 @@ _READERS: tuple[tuple[frozenset[str], str, str], ...] = (
     (frozenset({".epub"}), "documents", "read_epub"),
     (frozenset({".pdf"}), "documents", "read_pdf"),
 )
-# How files begin whose suffix says nothing.
+# First bytes that identify files with an unknown suffix.
 _MAGIC = ((b"%pdf-", ".pdf"), (b"\x1f\x8b", GZIP), (b"<!doctype html", ".html"), (b"<html", ".html"))
-_PIECE = 200_000  # characters of a plain text held in memory
+_PIECE = 200_000  # characters of plain text held in memory at a time
 
 
 def read_sections(
@@ -348,7 +349,7 @@ def read_sections(
     follow: bool = True,
     text_keys: tuple[str, ...] | None = None,
 ) -> Iterator[Section]:
-    """Yield the sections of a file. `name` is its name in errors, `text_keys` the fields of records to read.
+    """Yield the sections of a file. `name` is used in errors; `text_keys` names the record fields to read.
 
     Raises DataFormatError if the content does not match the suffix or the path is not a regular file.
     """
@@ -358,18 +359,18 @@ def read_sections(
 
 
 def has_reader(suffix: str) -> bool:
-    """Return whether a suffix, in lower case, has its own reader."""
+    """Return whether a suffix (in lower case) has its own reader."""
     return any(suffix in suffixes for suffixes, _, _ in _READERS)
 
 
 def suffix_by_content(sample: bytes) -> str:
-    """Return the suffix that fits the first bytes of a file; "" for plain text."""
+    """Return the suffix that matches the first bytes of a file, or "" for plain text."""
     start = sample[:64].lstrip().lower()
     return next((suffix for magic, suffix in _MAGIC if start.startswith(magic)), "")
 
 
 def is_readable(sample: bytes) -> bool:
-    """Return whether a file without its own reader can be read, judged by its first bytes."""
+    """Return whether a file without its own reader can be read, judging by its first bytes."""
     has_wide_bom = sample.startswith((b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff"))
     return bool(suffix_by_content(sample)) or has_wide_bom or not is_binary(sample)
 
@@ -386,7 +387,7 @@ def _read_source(source: Source) -> Iterator[Section]:
             read: Reader = getattr(import_module(f"resift.ingest.{module}"), function)
             yield from read(source)
             return
-    # The name of a program or a configuration file is worth searching.
+    # Make the names of source code and configuration files searchable.
     context = "" if source.suffix in TEXT or not source.suffix else PurePosixPath(source.name).name
     yield from plain_sections(source, context=context)
 
@@ -395,7 +396,7 @@ def _read_gzip(source: Source) -> Iterator[Section]:
     """Unpack a .gz file and read its content by the suffix before .gz."""
     suffix = PurePosixPath(PurePosixPath(source.name).stem).suffix.lower()
     if suffix == ".tar":
-        raise DataFormatError("An archive. Unpack it and index the folder.", file=source.name)
+        raise DataFormatError("This is an archive. Unpack it and index the folder.", file=source.name)
     limits = source.limits
     limit = min(limits.expanded_bytes, max(limits.parsed_bytes, _MAX_TEXT_COMPRESSION * source.size))
     with tempfile.TemporaryFile() as unpacked:
@@ -413,12 +414,12 @@ def _read_gzip(source: Source) -> Iterator[Section]:
         except (OSError, EOFError, zlib.error) as exc:
             raise DataFormatError("Not a readable .gz file.", file=source.name) from exc
         if suffix == GZIP:
-            raise DataFormatError("Packed twice. Unpack it once.", file=source.name)
+            raise DataFormatError("Compressed twice. Decompress it once.", file=source.name)
         yield from _read_source(Source(unpacked, source.name, suffix, size, source.limits, source.text_keys))
 
 
 def plain_sections(source: Source, *, context: str = "", flag: str = "") -> Iterator[Section]:
-    """Yield the text of a file; split a long one at the last paragraph, line or word of each piece."""
+    """Yield the text of a file. A long text is split at paragraph, line or word boundaries."""
     encoding = source.encoding()
     flags = "; ".join(filter(None, (flag, encoding.flag)))
     text = open_text(source.file, encoding.name, newline=None)

@@ -1,4 +1,7 @@
-"""List the files to read: named files as they are, folders by their content; with a reason for each skip."""
+"""List the files to read: all files named by the caller, and the readable ones in folders.
+
+Each skipped path has a reason.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,11 @@ from resift.errors import DataFormatError, InputError, require
 from resift.ingest.sources import GZIP, SAMPLE_BYTES, has_reader, is_readable
 
 PACKAGE_FOLDERS = frozenset({"node_modules", "bower_components", "jspm_packages", "site-packages", "__pycache__"})
-# A file that marks its folder. Cargo's `target`, for example, has a CACHEDIR.TAG.
+# Files that mark a folder to skip. Cargo's `target`, for example, contains a CACHEDIR.TAG.
 _FOLDER_MARKERS = {"pyvenv.cfg": "a virtual environment", "CACHEDIR.TAG": "a cache"}
 _MAX_IGNORE_FILE_BYTES = 1 << 20
 _MAX_PATTERN_LENGTH = 1_000
-# Each "**" multiplies the time of a match by the depth of the path, in a regular expression.
+# Each "**" in a pattern multiplies the matching time by the depth of the path.
 _MAX_PATTERN_GLOBSTARS = 3
 _MAX_DEPTH = 100
 POLL_INTERVAL_S = 2.0
@@ -28,7 +31,7 @@ POLL_INTERVAL_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A path that is not read, and the reason. `failed` marks those that need attention."""
+    """A skipped path and the reason. `failed` marks paths that need attention."""
 
     path: Path
     reason: str
@@ -37,7 +40,7 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class FileFilter:
-    """Which files of a folder are read. Patterns follow the rules of .gitignore."""
+    """Selects the files to read in a folder. Patterns follow the rules of .gitignore."""
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
@@ -46,7 +49,7 @@ class FileFilter:
 
 @dataclass(slots=True)
 class FoundFiles:
-    """The files to read, in order; those of them listed from folders; and the skipped paths."""
+    """The files to read, in order; the subset listed from folders; and the skipped paths."""
 
     files: list[Path] = field(default_factory=list)
     listed: set[Path] = field(default_factory=set)
@@ -79,7 +82,7 @@ def check_paths(paths: Iterable[Path]) -> None:
 def _stat(path: Path) -> os.stat_result:
     try:
         return path.stat()
-    except (OSError, ValueError) as exc:  # ValueError: a name that no file can have
+    except (OSError, ValueError) as exc:  # ValueError: the name is not a valid path
         raise DataFormatError("No such file or folder.", file=str(path)) from exc
 
 
@@ -91,7 +94,7 @@ async def watch(
     interval_s: float = POLL_INTERVAL_S,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> AsyncIterator[None]:
-    """Yield at once, then after each change under the paths, until canceled."""
+    """Yield immediately, then after each change under the paths, until canceled."""
 
     def stamp_files() -> dict[Path, tuple[int, int]]:
         stamps = {}
@@ -122,11 +125,11 @@ class IgnoreRule(NamedTuple):
 
 
 RulesByFolder = Sequence[tuple[str, list[IgnoreRule]]]
-"""Folder, relative to the root, and the rules of its .gitignore; outermost folder first."""
+"""Folders, relative to the root, with the rules of their .gitignore files; outermost folder first."""
 
 
 def parse_ignore_rules(lines: Iterable[str]) -> list[IgnoreRule]:
-    """Return the rules of a .gitignore file, in its order."""
+    """Return the rules of a .gitignore file, in order."""
     rules = []
     for line in lines:
         text = line if line.endswith("\\ ") else line.rstrip()
@@ -139,21 +142,21 @@ def parse_ignore_rules(lines: Iterable[str]) -> list[IgnoreRule]:
 
 
 def is_ignored(rules: Sequence[IgnoreRule], path: str, *, folder: bool) -> bool | None:
-    """Apply the rules to a path relative to their folder; None if no rule matches. The last match wins."""
+    """Return whether the rules ignore a path relative to their folder, or None if none matches. The last match wins."""
     for rule in reversed(rules):
         if folder or not rule.folders_only:
             match = rule.regex.search(path)
-            # A group matches if the pattern matched a folder above the path. That folder was checked before.
+            # A group matches if the pattern matched a folder above the path. That folder was already checked.
             if match is not None and match.lastgroup is None:
                 return rule.ignores
     return None
 
 
 def _is_ignored_here(rules: RulesByFolder, path: str, *, folder: bool) -> bool:
-    """Apply the rules of all folders above a path; the nearest .gitignore with a match decides."""
-    for within, folder_rules in reversed(rules):
-        inner = path if within == "." else path.removeprefix(f"{within}/")
-        ignored = is_ignored(folder_rules, inner, folder=folder)
+    """Return whether a .gitignore in any folder above ignores a path. The nearest one with a match decides."""
+    for base, folder_rules in reversed(rules):
+        relative = path if base == "." else path.removeprefix(f"{base}/")
+        ignored = is_ignored(folder_rules, relative, folder=folder)
         if ignored is not None:
             return ignored
     return False
@@ -171,7 +174,7 @@ def compile_patterns(patterns: Sequence[str], option: str) -> list[re.Pattern[st
 
 
 def _compile_pattern(text: str) -> tuple[re.Pattern[str] | None, bool]:
-    """Translate a pattern of .gitignore to a regular expression that takes linear time per name.
+    """Translate a .gitignore pattern to a regular expression that takes linear time per name.
 
     For `*a*a*a`, pathspec's expression tries every way to divide a name. The first match of each part before
     the last star is as good as any later one, so these parts become atomic groups.
@@ -181,7 +184,7 @@ def _compile_pattern(text: str) -> tuple[re.Pattern[str] | None, bool]:
     translator = require("pathspec.patterns.gitignore.spec", extra="files").GitIgnoreSpecPattern
     try:
         translated, includes = translator.pattern_to_regex(text)
-    except ValueError:  # git ignores patterns that it cannot read
+    except ValueError:  # git ignores patterns that it cannot parse
         return None, False
     if translated is None:
         return None, False
@@ -210,13 +213,13 @@ class FolderWalk:
         self._scandir = scandir
 
     def is_index(self, path: Path) -> bool:
-        """Return whether a path is the index or one of SQLite's files next to it."""
+        """Return whether a path is the index or one of the files that SQLite keeps next to it."""
         if self._index is None or path.absolute().parent != self._index.parent:
             return False
         return path.name in {self._index.name + ending for ending in ("", "-wal", "-shm", "-journal")}
 
     def add_folder(self, root: Path, folder: Path, rules: RulesByFolder, depth: int) -> None:
-        """Add the files of a folder and its subfolders. `rules` are those of the folders above."""
+        """Add the files of a folder and its subfolders. `rules` are those of the parent folders."""
         if depth > _MAX_DEPTH:
             self._skip(folder, "nested too deeply", failed=True)
             return
@@ -253,7 +256,7 @@ class FolderWalk:
         if _is_ignored_here(rules, name, folder=is_folder):
             return "ignored by .gitignore"
         if any(regex.search(name) for regex in self._exclude):
-            return "left out by --exclude"
+            return "excluded by --exclude"
         if is_folder:
             marker = next((kind for file, kind in _FOLDER_MARKERS.items() if (path / file).is_file()), "")
             return f"in {entry.name}" if entry.name in PACKAGE_FOLDERS else marker
@@ -284,11 +287,11 @@ class FolderWalk:
 
 
 def _is_text(path: Path) -> bool:
-    """Return whether a file can be read: by its suffix, else by its content."""
+    """Return whether a file can be read, judging by its suffix or else by its content."""
     suffix = path.suffix.lower()
     if has_reader(suffix) or suffix == GZIP:
         return True
-    # The file may have become a pipe since it was listed. Opening one would wait forever.
+    # The file may have become a pipe since it was listed. Without O_NONBLOCK, opening a pipe could block forever.
     descriptor = os.open(path, os.O_RDONLY | O_NONBLOCK | O_NOFOLLOW)
     with os.fdopen(descriptor, "rb") as file:
         return is_readable(file.read(SAMPLE_BYTES))
@@ -297,6 +300,6 @@ def _is_text(path: Path) -> bool:
 def _describe_link(path: Path, root: Path) -> str:
     try:
         inside = path.resolve().is_relative_to(root.resolve())
-    except (OSError, RuntimeError):  # pathlib raises RuntimeError for a circle
-        return "a link that leads in a circle"
-    return "a link inside the folder" if inside else "a link out of the folder"
+    except (OSError, RuntimeError):  # pathlib raises RuntimeError for a loop
+        return "a circular link"
+    return "a link inside the folder" if inside else "a link to outside the folder"

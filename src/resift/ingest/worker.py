@@ -1,4 +1,4 @@
-"""Read files in a worker process, so that a file that hangs, crashes or grows affects only itself.
+"""Read files in a worker process, so that a file that hangs, crashes or exhausts memory affects only itself.
 
 Parent and worker exchange frames: a length in four bytes, then JSON. `FileReader` is the parent's side.
 The worker may be killed at any time.
@@ -25,7 +25,7 @@ from resift.ingest.sources import DEFAULT_LIMITS, GZIP, FileLimits, has_reader, 
 from resift.types import JsonObject
 
 _HEADER = struct.Struct(">I")
-# Bytes. Reading a text of this size is quick, and starting a process takes longer.
+# Bytes. Reading a text of this size takes less time than starting a process.
 _MAX_IN_PROCESS = 65_536
 _READ_IN_PROCESS = frozenset(
     {".md", ".markdown", ".html", ".htm", ".jsonl", ".ndjson", ".csv", ".tsv", ".json", ".toml", ".ipynb"}
@@ -33,9 +33,9 @@ _READ_IN_PROCESS = frozenset(
 
 
 class FileReader:
-    """Reads files one after the other. Close it when done.
+    """Reads files one at a time. Close it when done.
 
-    `text_keys` are the fields of records to read.
+    `text_keys` names the record fields to read.
     """
 
     def __init__(self, limits: FileLimits = DEFAULT_LIMITS, *, text_keys: tuple[str, ...] | None = None) -> None:
@@ -44,7 +44,7 @@ class FileReader:
         self._process: asyncio.subprocess.Process | None = None
 
     async def sections(self, path: Path, *, name: str, follow: bool = True) -> AsyncGenerator[Section, None]:
-        """Yield the sections of a file; raise DataFormatError if it cannot be read, or not in time."""
+        """Yield the sections of a file. Raises DataFormatError if it is unreadable or takes too long."""
         size = file_size(path)
         suffix = path.suffix.lower()
         is_text = suffix in _READ_IN_PROCESS or not (has_reader(suffix) or suffix == GZIP)
@@ -62,7 +62,7 @@ class FileReader:
             finished = True
         finally:
             if not finished:
-                await self.close()  # the worker would go on sending this file
+                await self.close()  # otherwise the worker would keep sending this file
 
     async def close(self) -> None:
         """End the worker process."""
@@ -79,7 +79,7 @@ class FileReader:
             await self.close()
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                # -P: the current folder must not come first on the path of the child.
+                # -P keeps the current folder from coming first on the child's import path.
                 *("-P", "-m", "resift.ingest.worker", str(self._limits.memory_bytes)),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
@@ -95,23 +95,23 @@ class FileReader:
                 started = loop.time()
                 async with asyncio.timeout(remaining_s):
                     (length,) = _HEADER.unpack(await process.stdout.readexactly(_HEADER.size))
-                    answer = json.loads(await process.stdout.readexactly(length))
+                    response = json.loads(await process.stdout.readexactly(length))
                 remaining_s -= loop.time() - started
-                if "section" not in answer:
+                if "section" not in response:
                     break
-                yield Section(*answer["section"])
+                yield Section(*response["section"])
         except TimeoutError as exc:
             message = f"Takes more than {self._limits.seconds:g} s to read. Convert it to text first."
             raise DataFormatError(message, file=name) from exc
         except (asyncio.IncompleteReadError, ConnectionError) as exc:
-            message = "Crashed the process that read it. Convert it to text first."
+            message = "Crashed the worker process. Convert it to text first."
             raise DataFormatError(message, file=name) from exc
-        if "error" in answer:
-            raise DataFormatError(answer["error"])  # the message has the file's name
+        if "error" in response:
+            raise DataFormatError(response["error"])  # the message contains the file name
 
 
 def file_size(path: Path) -> int:
-    """Return the size of a file in bytes, 0 if it cannot be determined."""
+    """Return the size of a file in bytes, or 0 if it cannot be determined."""
     try:
         return path.stat().st_size
     except OSError:
@@ -119,12 +119,12 @@ def file_size(path: Path) -> int:
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    """Read the requested files until the requests end. Runs in the worker."""
+    """Read the requested files until the request stream ends. Runs in the worker."""
     while len(header := requests.read(_HEADER.size)) == _HEADER.size:
         request = json.loads(requests.read(*_HEADER.unpack(header)))
         limits = FileLimits(**request["limits"])
-        # If the parent is gone and the file never ends, the timer ends the process. It counts CPU time:
-        # waiting for the parent to take a section does not count as reading.
+        # The timer ends the process if the parent is gone and the file never ends. It measures CPU time, so
+        # that waiting for the parent to accept a section does not count.
         _set_cpu_timer(limits.seconds_for(request["size"]) + 5)
         for message in _read(request, limits):
             write_all(answers, _frame(message))
@@ -144,7 +144,7 @@ def _read(request: JsonObject, limits: FileLimits) -> Iterator[JsonObject]:
     except MemoryError:
         yield {"error": f"{name}: needs more than {limits.memory_bytes >> 20} MB of memory to be read."}
     except Exception as exc:
-        # Every parser can fail on any data. Its message may quote the document, so only the type is reported.
+        # A parser can raise any exception. Its message may quote the document, so only the type is reported.
         yield {"error": f"{name}: cannot be read ({type(exc).__name__})."}
     else:
         yield {"end": True}
@@ -161,7 +161,7 @@ def _set_cpu_timer(seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    # Ctrl-C is for the parent, which ends this process.
+    # The parent handles Ctrl-C and ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
