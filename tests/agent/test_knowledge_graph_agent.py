@@ -139,7 +139,7 @@ def test_without_the_embedder_keywords_are_searched(pack_file):
         answer = agent.query("Who makes honey?")
     assert answer["sources"][0]["title"] in {"Bee", "Honey"}
     assert answer["degraded"]
-    assert "searched by words" in answer["reason"]
+    assert "keyword search only" in answer["reason"]
 
 
 def test_another_embedder_is_refused(pack_file):

@@ -2,11 +2,11 @@
 
 articles.py     reads files into articles and resolves the links between them
 pack_build.py   builds a pack from articles; pack.py reads it, follows its links and computes centrality
-answerability.py   whether a passage or sentence answers the question
-multi_doc.py    passages, citations, the synthesis of an answer and the answer as plain data
-writers.py      quoting sentences, and chat models
-knowledge_graph_agent.py   all of these in order
-sample/         articles to try it on
+answerability.py   estimates whether a passage or sentence answers the question
+multi_doc.py    selects passages, checks citations and returns the answer as plain data
+writers.py      writes answers by quoting sentences or with a chat model
+knowledge_graph_agent.py   runs all steps in order
+sample/         sample articles and questions
 """
 
 from __future__ import annotations

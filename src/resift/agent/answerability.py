@@ -1,9 +1,8 @@
 """Evidence that a passage or a sentence answers the question.
 
 `Question` compares the words of a question with a sentence: topic, predicate, numbers and type of answer.
-`answer_probability` combines this with the score of a model. `measure_evidence` checks whole rankings.
-The limits and weights belong to the bundled models (fitted as described in
-research/agent.md).
+`answer_probability` combines this with the score of a model. `measure_evidence` checks entire rankings.
+The thresholds and weights were fitted for the bundled models, as described in research/agent.md.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ from resift.types import Ranking, StageKind
 
 CROSS_ENCODER, VECTORS, WORDS = "cross-encoder", "vectors", "words"
 
-# Below the first number a model rejects a passage, from the second it accepts it without other evidence.
+# A passage is rejected below the first threshold. From the second upward, it is accepted without other evidence.
 LOGITS = (-7.0, 0.0)
 COSINES = {"BAAI/bge-small-en-v1.5": (0.6, 0.72)}
-"""Cosine limits by embedder; cosines of other embedders are not used."""
+"""Cosine thresholds by embedder. Cosines of other embedders are not used."""
 SUPPORTING_COSINE, SUPPORTING_COVERAGE = 0.63, 0.75
 """A cosine, or a share of the question's words, that supports an uncertain cross-encoder."""
 MIN_COVERAGE, SUFFICIENT_COVERAGE = 0.15, 0.5
-"""Share of the question's words that is enough next to a model, and without one."""
+"""Share of the question's words that is sufficient with a model, and without one."""
 MIN_PROBABILITY = {CROSS_ENCODER: 0.25, VECTORS: 0.55, WORDS: 0.45}
 """Sentences with a lower probability are not quoted."""
 MEAN_HEADING_LOGIT = -7.3
-"""Logit of a typical heading, for sentences without one."""
+"""Logit of a typical heading, used for sentences without a heading score."""
 
 _CAPITAL = re.compile(r"(?<=[\w,;:'’)\"”] )[^\W\d_a-z][\w'’-]+")
 _NAME_AT_START = re.compile(r"\b[^\W\d_a-z]\w+ (?:(?:de|von|van|of|the) )?[^\W\d_a-z]\w+")
@@ -45,7 +44,7 @@ _COUNTED_NOUN = re.compile(r"\bhow (?:many|much) ((?:[a-z-]+ )?[a-z-]+)")
 
 
 class AnswerType(NamedTuple):
-    """What a question asks for: the pattern of such questions, and of sentences that can answer them."""
+    """A type of answer: the pattern of questions that ask for it, and of sentences that can contain it."""
 
     name: str
     question: re.Pattern[str]
@@ -54,7 +53,7 @@ class AnswerType(NamedTuple):
 
 @cache
 def _load_tables() -> tuple[frozenset[str], tuple[AnswerType, ...]]:
-    """Return the words that carry no topic in a question, and the types of answers."""
+    """Return the stop words of questions and the types of answers."""
     tables = tomllib.loads(resources.files("resift.agent").joinpath("answer_types.toml").read_text(encoding="utf-8"))
     types = []
     for row in tables["types"]:
@@ -72,7 +71,7 @@ def content_words(question: str) -> list[str]:
 
 
 def coverage(question: str, text: str) -> float:
-    """Return the share of the question's content words that the text has, in singular or plural."""
+    """Return the share of the question's content words that occur in the text, in singular or plural."""
     wanted = content_words(question)
     if not wanted:
         return 0.0
@@ -81,7 +80,7 @@ def coverage(question: str, text: str) -> float:
 
 
 def find_names(question: str) -> list[str]:
-    """Return the capitalized words inside a sentence in lower case."""
+    """Return the capitalized words within a question, or nothing if more than half of its words are capitalized."""
     names = [word.partition("'")[0].partition("’")[0] for word in _CAPITAL.findall(question)]
     return names if len(names) * 2 <= len(question.split()) else []
 
@@ -98,17 +97,17 @@ class Fit:
     """How well a sentence fits a question, apart from the score of a model. Values are from 0 to 1."""
 
     missing: float
-    """Share of the question's content words that neither the sentence nor its headings have."""
+    """Share of the question's content words that neither the sentence nor its headings contain."""
     missing_nearby: float
-    """The same for the passage with its headings."""
+    """Share of the question's content words that neither the passage nor its headings contain."""
     missing_predicate: float
-    """Share of the content words outside the headings (so not the topic) that the sentence lacks."""
+    """Share of the content words, other than names and words in the headings, that the sentence lacks."""
     wrong_type: float
-    """1 if the question asks for a date, number, price or person and the sentence has none."""
+    """1 if the question asks for a date, number, price or person and the sentence contains none."""
     missing_count: float
     """1 if the sentence lacks the noun after "how many"."""
     missing_number: float
-    """1 if the sentence and its headings lack a number of the question."""
+    """1 if the sentence and its headings lack a number from the question."""
 
 
 class Question:
@@ -127,16 +126,16 @@ class Question:
 
     def fit(self, sentence: str, heading: str, passage: str) -> Fit:
         """Compare the question with a sentence, the headings above it and the passage around it."""
-        near, nearby = stems(f"{heading} {sentence}"), stems(f"{heading} {passage}")
+        sentence_stems, passage_stems = stems(f"{heading} {sentence}"), stems(f"{heading} {passage}")
         topic = stems(heading)
         predicate = [word for word in self._words if word not in self._names and not _contains(topic, word)]
         numbers = set(_NUMBER.findall(f"{heading} {sentence}"))
         return Fit(
-            missing=_missing_share(self._words, near),
-            missing_nearby=_missing_share(self._words, nearby),
+            missing=_missing_share(self._words, sentence_stems),
+            missing_nearby=_missing_share(self._words, passage_stems),
             missing_predicate=_missing_share(predicate, stems(sentence)),
             wrong_type=float(self.answer_type is not None and not self._has_answer(sentence, self.answer_type)),
-            missing_count=float(bool(self._counted) and _missing_share(self._counted, near) == 1),
+            missing_count=float(bool(self._counted) and _missing_share(self._counted, sentence_stems) == 1),
             missing_number=float(not self._numbers <= numbers),
         )
 
@@ -149,7 +148,7 @@ class Question:
             if _NAME_AT_START.match(sentence) and not set(words(sentence)[:2]) <= known:
                 return True
             return wanted.answer.search(" ".join(word for word in words(sentence) if word not in known)) is not None
-        # Numbers of the question are not its answer: "in 2022" does not say how many.
+        # Numbers in the question are not the answer: "in 2022" does not say how many.
         rest = sentence.lower()
         for number in self._numbers:
             rest = rest.replace(number, " ")
@@ -211,7 +210,7 @@ def _sigmoid(value: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The best score of any passage by each scorer; None if a scorer was not used."""
+    """The best passage score of each scorer; None if the scorer was not used."""
 
     logit: float | None
     cosine: float | None
@@ -226,7 +225,7 @@ class Evidence:
 
     @property
     def is_enough(self) -> bool:
-        """Whether there is a passage to answer from: one certain scorer, or two that agree."""
+        """Whether the evidence suffices for an answer: one certain scorer, or two that agree."""
         if self.logit is not None:
             supported = (
                 self.cosine is None or self.cosine >= SUPPORTING_COSINE or self.coverage >= SUPPORTING_COVERAGE
@@ -241,7 +240,7 @@ class Evidence:
 
     @property
     def confidence(self) -> float:
-        """The evidence from 0 to 1. Compare it between answers of one scorer; it is not a probability."""
+        """Strength of the evidence from 0 to 1. Comparable only for the same scorer; not a probability."""
         if self.logit is not None:
             return _sigmoid(self.logit / 2)
         if self.cosine is None:
@@ -251,27 +250,27 @@ class Evidence:
 
 def measure_evidence(ranking: Ranking, question: str, *, embedder: str) -> Evidence:
     """Return the best evidence in a ranking, from its trace and texts."""
-    logits = _scores_of_hits(ranking, CROSS_ENCODER)
-    cosines = _scores_of_hits(ranking, VECTORS) if embedder in COSINES else []
+    logits = _hit_scores(ranking, CROSS_ENCODER)
+    cosines = _hit_scores(ranking, VECTORS) if embedder in COSINES else []
     best_coverage = max((coverage(question, hit.text) for hit in ranking.hits), default=0.0)
     return Evidence(max(logits, default=None), max(cosines, default=None), best_coverage)
 
 
-def _scores_of_hits(ranking: Ranking, scorer: str) -> list[float]:
+def _hit_scores(ranking: Ranking, scorer: str) -> list[float]:
     kind = StageKind.RERANK if scorer == CROSS_ENCODER else StageKind.RETRIEVE
     scores = scores_by_kind(ranking.trace, kind, scorer)
     return [scores[id] for id in ranking.ids if id in scores]
 
 
 class AbsentNames(NamedTuple):
-    """Notes about names of the question that the sources lack; `unknown` if the pack has none of them."""
+    """Notes about names in the question that the sources lack. `unknown` is set if the pack lacks all names."""
 
     unknown: bool
     notes: list[str]
 
 
 def find_absent_names(question: str, ranking: Ranking, pack: Pack) -> AbsentNames:
-    """Look up the names of the question in the hits and, if they are missing there, in the pack."""
+    """Look up the names from the question in the hits and, if they are missing there, in the pack."""
     names = find_names(question)
     missing = missing_names(names, set(words(" ".join(hit.text for hit in ranking.hits))))
     if not missing:

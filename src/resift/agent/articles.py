@@ -1,7 +1,7 @@
-"""Articles: read from files as a title, passages under their headings, and links to other articles.
+"""Read articles from files: a title, passages with their headings, and links to other articles.
 
 A link is stored as the keys that it could match (file path, title, id), best first. `resolve_links`
-turns these keys into links between articles once all articles are known.
+converts these keys to links between articles once all articles are known.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _BOILERPLATE_TAGS = ["nav", "footer", "aside", "script", "style", "template"]
 
 Report = Callable[[str], None]
 Targets = tuple[tuple[str, ...], ...]
-"""Per link, the keys that it could match, best first."""
+"""For each link, the keys that it could match, best first."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArticlePassage:
-    """A chunk of an article, which is searched and cited as a unit."""
+    """A chunk of an article: the unit of search and citation."""
 
     heading: str
     text: str
@@ -62,21 +62,21 @@ class Article:
 
 
 def find_sources(source: Path, *, target: Path) -> tuple[Path, FoundFiles]:
-    """Return the root folder and the files to read of a folder or a single file, without `target`."""
+    """Return the root folder and the files to read for a folder or a single file, excluding `target`."""
     files = find_files([source], index=target)
     if not files.files:
         reasons = ", ".join(dict.fromkeys(skipped.reason for skipped in files.skipped))
-        raise DataFormatError(f"No file here can be read{f' ({reasons})' if reasons else ''}.", file=str(source))
+        raise DataFormatError(f"No readable files{f' ({reasons})' if reasons else ''}.", file=str(source))
     return (source if source.is_dir() else source.parent), files
 
 
 async def read_articles(
     root: Path, files: Sequence[Path], *, size: ChunkSize, failed: Report, incomplete: Report
 ) -> AsyncGenerator[Article, None]:
-    """Yield the articles of all files, with the readers of `resift index`.
+    """Yield the articles of all files, using the readers of `resift index`.
 
-    `failed` is called for each file or row that cannot be read, `incomplete` for parts without text, such
-    as scanned pages. Reading continues after both.
+    `failed` is called for each file or row that cannot be read, and `incomplete` for parts without text,
+    such as scanned pages. Reading continues in both cases.
     """
     reader = FileReader()
     try:
@@ -116,7 +116,7 @@ async def _read_other_file(
                 title = title or str(section.metadata.get("title") or "")
     if not sections:
         if not rows:
-            incomplete(f"{name}: no text in it")
+            incomplete(f"{name}: contains no text")
         return rows
     title = title or _title_from_path(path)
     passages = _split_passages(title, sections, size)
@@ -137,7 +137,7 @@ def _read_linked_file(path: Path, name: str, size: ChunkSize, failed: Report) ->
         text = source.text(declares=suffix in HTML).text
     if suffix in HTML:
         sections = html_sections(text)
-        # Pages that are nested too deeply are read without their structure, so without links.
+        # Pages that are nested too deeply are read without their structure and therefore without links.
         targets = () if any(section.flag for section in sections) else html_links(text, source=name)
     else:
         text_without_links, targets = extract_links(text, source=name)
@@ -180,14 +180,14 @@ def _split_passages(title: str, sections: Sequence[Section], size: ChunkSize) ->
 
 
 class ExtractedLinks(NamedTuple):
-    """A text whose links are replaced by their words, and the targets of the links."""
+    """A text whose links are replaced by their link text, and the targets of the links."""
 
     text: str
     targets: Targets
 
 
 def extract_links(text: str, *, source: str) -> ExtractedLinks:
-    """Replace wiki links and Markdown links in a text of the file `source` by their words."""
+    """Replace the wiki and Markdown links in a text of the file `source` by their link text."""
     prose = _FENCED.sub("", text)
     names = [match[1].partition("#")[0].strip().lstrip(":") for match in _WIKI_LINK.finditer(prose)]
     targets: list[tuple[str, ...]] = [(title_key(name), f"id:{name}") for name in names if name]
@@ -198,7 +198,7 @@ def extract_links(text: str, *, source: str) -> ExtractedLinks:
 
 
 def html_links(text: str, *, source: str) -> Targets:
-    """Return the targets of the links in a page, without those in navigation and footers."""
+    """Return the targets of the links in a page, except those in navigation and footers."""
     page = require("selectolax.lexbor", extra="files").LexborHTMLParser(text)
     page.strip_tags(_BOILERPLATE_TAGS)
     hrefs = [node.attributes.get("href") or "" for node in page.css("a[href]")]
@@ -206,7 +206,7 @@ def html_links(text: str, *, source: str) -> Targets:
 
 
 def href_keys(href: str, source: str) -> tuple[str, ...]:
-    """Return the keys of a URL in the file `source`: the linked file, and its last part as a title."""
+    """Return the keys of a URL in the file `source`: the linked file, and the last part of the path as a title."""
     try:
         parts = urlsplit(href)
     except ValueError:
@@ -229,7 +229,7 @@ def title_key(title: str) -> str:
 
 
 def article_keys(id: str, title: str, path: str = "") -> tuple[str, ...]:
-    """Return the keys that lead to an article, the most reliable first."""
+    """Return the keys that identify an article, most reliable first."""
     keys = [f"id:{id}", title_key(title)]
     if path:
         stem = _FILE_SUFFIX.sub("", posixpath.basename(path))
@@ -239,7 +239,7 @@ def article_keys(id: str, title: str, path: str = "") -> tuple[str, ...]:
 
 
 def resolve_links(articles: Iterable[Article]) -> dict[tuple[str, str], int]:
-    """Return (from, to) -> number of mentions, without unknown targets and links to itself."""
+    """Return (from, to) -> number of mentions, without unknown targets and self-links."""
     owners: dict[str, tuple[int, str]] = {}
     articles = list(articles)
     for article in articles:

@@ -56,11 +56,11 @@ EXPANSION = "graph expansion"
 
 
 class KnowledgeGraphAgent:
-    """Answers questions from a pack, with sources, or says that the pack has no answer.
+    """Answers questions from a pack, with sources, or reports that the pack has no answer.
 
     Without a cross-encoder, or if its model failed to load, the order of vector search is kept.
-    use_enhancements=False switches off everything except vector search. Threads may share an agent. A pack
-    that cannot be read raises StoreError. Other failures make the answer `degraded`, with a reason.
+    `use_enhancements=False` disables everything except vector search. Threads can share an agent. An
+    unreadable pack raises StoreError. After other failures, the answer is `degraded` and has a reason.
     """
 
     cross_encoder: CrossEncoderReranker | None
@@ -120,7 +120,7 @@ class KnowledgeGraphAgent:
         return self.pack.unmapped
 
     async def aquery(self, question: str, *, deadline_s: float | None = None, explain: bool = False) -> JsonObject:
-        """Answer a question: answer, sources, confidence, degraded, reason, extractive and more.
+        """Answer a question. Returns answer, sources, confidence, degraded, reason, extractive and more.
 
         Each [n] in the answer is the number of a source. If the pack has no answer, `found` is False and
         there are no sources. `explain` adds the reason for the rank of each passage.
@@ -154,17 +154,17 @@ class KnowledgeGraphAgent:
     query = sync_method(aquery)
 
     async def aretrieve(self, question: str, *, deadline_s: float | None = None) -> Ranking:
-        """Return the passages that `query` would answer from, best first."""
+        """Return the passages that `query` would use for its answer, best first."""
         text, _ = clean_question(question)
         return await self._retrieve_ranking(text, Deadline.after(deadline_s)) if text else Ranking()
 
     retrieve = sync_method(aretrieve)
 
     def semantic_search(self, query: str, k: int) -> list[Hit]:
-        """Return the k sections with the highest cosine, by exact search."""
+        """Return the k sections with the highest cosine similarity, by exact search."""
         vectors = self.pack.vectors()
         scores = vectors.matrix @ self._embed_question(query)
-        # The rows are in the order of ids, so a stable sort breaks ties by id.
+        # The rows are ordered by id, so a stable sort breaks ties by id.
         order = np.argsort(-scores, kind="stable")[:k].tolist()
         rows = self.pack.sections([vectors.ids[i] for i in order])
         return [_section_hit(row, float(scores[i]), VECTORS) for i, row in zip(order, rows, strict=True)]
@@ -192,7 +192,7 @@ class KnowledgeGraphAgent:
     async def _vector_primary_retrieve(
         self, question: str, deadline: Deadline | None = None, *, keep: int | None = None
     ) -> Ranking:
-        """Return max_results hits (or `keep`). The cross-encoder chooses them from twice as many."""
+        """Return max_results hits (or `keep`). The cross-encoder selects them from twice as many candidates."""
         deadline = deadline or Deadline.never()
         k = self.max_results * 2 if self.cross_encoder is not None else self.max_results
         hits, failures = await self._search_first_stage(question, k, deadline)
@@ -212,7 +212,7 @@ class KnowledgeGraphAgent:
         return _add_reason(replace(ranking, failures=failures), reason)
 
     async def _search_first_stage(self, question: str, k: int, deadline: Deadline) -> tuple[list[Hit], dict[str, str]]:
-        """Search by vectors or, if the embedder is missing or fails, by words."""
+        """Run vector search or, if the embedder is missing or fails, keyword search."""
         reason = self._no_embedder_reason
         if not reason:
             try:
@@ -220,14 +220,14 @@ class KnowledgeGraphAgent:
             except (DeadlinePassed, StoreError):
                 raise
             except Exception as exc:
-                reason = f"searched by words, because the embedder failed: {redact(exc)}"
+                reason = f"keyword search only, because the embedder failed: {redact(exc)}"
         hits = await run_until(deadline, asyncio.to_thread(self._keyword_search, question, k))
         return hits, {VECTORS: reason}
 
     async def _rerank_over_graph(
         self, question: str, ranking: Ranking, reranker: GraphReranker, deadline: Deadline
     ) -> Ranking:
-        """Add hits of linked articles and rerank by centrality; keep the old order if anything fails."""
+        """Add hits from linked articles and rerank by centrality. If anything fails, keep the old order."""
         if not self.pack.has_links:
             return _add_reason(self._cut(ranking), "vectors only: the pack has no links")
         try:
@@ -248,7 +248,7 @@ class KnowledgeGraphAgent:
     async def _add_linked_sections(
         self, question: str, ranking: Ranking, neighborhood: Neighborhood, deadline: Deadline
     ) -> Ranking:
-        """Add the best section of each linked article to the hits, scored like them."""
+        """Add the best section of each linked article to the hits, scored in the same way."""
         if not self.enable_multidoc or ranking.hits[0].source != VECTORS or ranking.unscored:
             return ranking
         known = {hit.id for hit in (*ranking.hits, *ranking.cut)}
@@ -284,7 +284,7 @@ class KnowledgeGraphAgent:
         notes = {}
         for section in sections:
             count = hops[section.article]
-            notes[section.id] = f"by a link, {count} hop{'s' if count > 1 else ''} away"
+            notes[section.id] = f"through a link, {count} hop{'s' if count > 1 else ''} away"
         return FusedHits(hits, _retrieve_record(hits, VECTORS, notes))
 
     def _cut(self, ranking: Ranking) -> Ranking:
@@ -309,13 +309,13 @@ class KnowledgeGraphAgent:
 
 
 def _find_embedder(pack: Pack, embedder: Embedder | None) -> tuple[Embedder | None, str]:
-    """Return the embedder of the pack's vectors, or the reason why it is missing."""
+    """Return the embedder for the pack's vectors, or the reason why it is missing."""
     if embedder is not None:
         # A WikiGR database does not record its embedder, so the caller decides.
         if embedder_name(embedder) != pack.embedder and pack.meta["format"] != WIKIGR:
             raise StoreError(
                 f"{pack.name} was built with {pack.embedder}, not with {embedder_name(embedder)}. "
-                "Pass the embedder that it was built with, or rebuild the pack."
+                "Pass the embedder it was built with, or rebuild the pack."
             )
         return embedder, ""
     from resift.models.embedder import Embedder as LocalEmbedder
@@ -323,7 +323,7 @@ def _find_embedder(pack: Pack, embedder: Embedder | None) -> tuple[Embedder | No
     try:
         return LocalEmbedder(pack.embedder), ""
     except (ValueError, ResiftError) as exc:
-        return None, f"searched by words, because the embedder is not available: {exc}"
+        return None, f"keyword search only, because the embedder is not available: {exc}"
 
 
 def _section_hit(row: SectionRow, score: float, source: str) -> Hit:

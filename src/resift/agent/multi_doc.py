@@ -38,12 +38,12 @@ class Passage(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The title of its article."""
+        """The title of the article."""
         return str(self.hit.metadata.get("title", ""))
 
     @property
     def heading(self) -> str:
-        """The headings above it, the title first."""
+        """The headings above the passage, starting with the title."""
         return _round_brackets(str(self.hit.metadata.get("heading", "")))
 
     @property
@@ -71,7 +71,7 @@ class WrittenAnswer:
     writer: str
     notes: tuple[str, ...] = ()
     confidence: float | None = None
-    """Probability that the first sentence answers the question; None if the writer does not know."""
+    """Probability that the first sentence answers the question; None if the writer does not estimate it."""
 
     @property
     def text(self) -> str:
@@ -85,13 +85,13 @@ class Writer(Protocol):
     name: str
 
     async def write(self, question: str, passages: Sequence[Passage], *, deadline: Deadline) -> WrittenAnswer:
-        """Return an answer that cites only numbers of the passages."""
+        """Return an answer that cites only the numbers of these passages."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Synthesis:
-    """An answer, and whether the extractive writer had to replace the configured one."""
+    """An answer, and whether the extractive writer wrote it."""
 
     answer: WrittenAnswer
     extractive: bool
@@ -100,10 +100,10 @@ class Synthesis:
 
 
 class MultiDocSynthesizer:
-    """Calls the writer. Without one, or if it fails, sentences are quoted.
+    """Writes an answer from the hits with the configured writer. Without one, or if it fails, sentences are quoted.
 
-    Passages are numbered by rank. At most `per_document` passages of an article are used, and at most
-    `max_documents` articles.
+    Passages are numbered by rank. At most `max_documents` articles are used, with at most `per_document`
+    passages each.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class MultiDocSynthesizer:
         self.per_document = per_document
 
     def passages(self, hits: Sequence[Hit]) -> list[Passage]:
-        """Return the passages to answer from."""
+        """Return the passages that an answer may use."""
         used: Counter[str] = Counter()
         passages: list[Passage] = []
         for number, hit in enumerate(hits, start=1):
@@ -130,7 +130,7 @@ class MultiDocSynthesizer:
         return passages
 
     async def synthesize(self, question: str, hits: Sequence[Hit], *, deadline: Deadline) -> Synthesis:
-        """Return an answer that cites only the hits. A writer that fails is replaced, never raised."""
+        """Return an answer that cites only the hits. If the configured writer fails, sentences are quoted."""
         passages = self.passages(hits)
         reason = None
         if self.writer is not None:
@@ -154,7 +154,7 @@ class MultiDocSynthesizer:
 
 def parse_citations(text: str) -> list[Sentence]:
     """Split an answer into sentences with the numbers that they cite."""
-    # A mark after the full stop belongs to the sentence before it.
+    # A citation after the full stop belongs to the preceding sentence.
     tidy = _CITATION_AFTER_STOP.sub(lambda match: f" {match[2].strip()}{match[1]} ", text)
     parsed = []
     for sentence in sentences(tidy):
@@ -163,7 +163,7 @@ def parse_citations(text: str) -> list[Sentence]:
         parts = [re.split("[,;]", mark.strip("[] ")) for mark in _CITATION.findall(sentence)]
         for part in chain.from_iterable(parts):
             ends = [int(end) for end in re.split("[–-]", part) if end.strip()]
-            # Of a span that is too long, the ends are enough to show that it is wrong.
+            # If a range is too long, its ends are enough to reveal that it is wrong.
             is_span = len(ends) == 2 and 0 < ends[1] - ends[0] <= _MAX_SPAN
             numbers.update(dict.fromkeys(range(ends[0], ends[1] + 1) if is_span else ends))
         parsed.append(Sentence(re.sub(" ([.,;:!?…])", r"\1", plain), tuple(numbers)))
@@ -171,12 +171,12 @@ def parse_citations(text: str) -> list[Sentence]:
 
 
 def unknown_citations(cited: Sequence[Sentence], allowed: Collection[int]) -> list[int]:
-    """Return the cited numbers that no passage has."""
+    """Return the cited numbers that do not belong to any passage."""
     return sorted({number for sentence in cited for number in sentence.sources} - set(allowed))
 
 
 def is_unsupported(sentence: Sentence, passages: Iterable[Passage], question: str) -> bool:
-    """Return whether a sentence has a number, or only words, that its passages do not contain."""
+    """Return whether a sentence has a number that is missing from its passages, or shares no word with them."""
     texts = [f"{passage.heading} {passage.text}" for passage in passages if passage.number in sentence.sources]
     numbers = {_normalize_number(number) for number in _NUMBER.findall(" ".join([*texts, question]))}
     if any(_normalize_number(number) not in numbers for number in _NUMBER.findall(sentence.text)):
@@ -190,7 +190,7 @@ def _normalize_number(number: str) -> str:
 
 
 def _round_brackets(text: str) -> str:
-    """Put reference marks of the source in round brackets, so that none looks like a citation."""
+    """Put reference marks in round brackets, so that none of them looks like a citation."""
     return _CITATION.sub(lambda mark: f"({mark[0][1:-1].strip()})", text)
 
 
@@ -199,7 +199,7 @@ NOT_FOUND = "Not found: nothing here answers the question."
 
 
 def clean_question(question: str) -> tuple[str, list[str]]:
-    """Return the question as one printable line of limited length ("" without a letter or digit), and notes."""
+    """Return the question as one printable line of limited length ("" if it has no letter or digit), and notes."""
     check_text(question, "The question")
     cleaned = one_line(question[: MAX_QUESTION_CHARS * 2])[:MAX_QUESTION_CHARS]
     note = f"only the first {MAX_QUESTION_CHARS} characters of the question were read"
@@ -220,11 +220,11 @@ async def answer_from_ranking(
 ) -> JsonObject:
     """Return the answer as plain data.
 
-    `embedder` is the name of the model whose cosines the ranking has. `find_absent_names` looks up the names
-    of the question in the vocabulary of a pack.
+    `embedder` is the name of the model that produced the cosines in the ranking. `find_absent_names` looks up
+    the names in the question in the vocabulary of a pack.
     """
     evidence = measure_evidence(ranking, question, embedder=embedder)
-    # The extractive writer scores each sentence with the cross-encoder, which decides better than passages.
+    # The extractive writer scores each sentence with the cross-encoder, which is more accurate than passages.
     checks_sentences = synthesizer.writer is None and evidence.scorer == CROSS_ENCODER
     if not ranking.hits or not (evidence.is_enough or checks_sentences):
         reason = f"no passage is close enough to the question ({evidence.scorer})"
@@ -255,7 +255,7 @@ async def answer_from_ranking(
 def not_found(
     ranking: Ranking, notes: Sequence[str], *, synthesis: Synthesis | None = None, explain: bool = False
 ) -> JsonObject:
-    """Return the data of a question without an answer: no sources, confidence 0."""
+    """Return the result for a question without an answer: no sources, confidence 0."""
     data = {"answer": NOT_FOUND, "found": False, "confidence": 0.0, "sources": [], "sentences": []}
     return _add_details(data, ranking, notes, synthesis, explain=explain)
 
@@ -289,7 +289,7 @@ def _add_details(
 def _describe_source(number: int, hit: Hit, cited: Mapping[int, Sequence[str]]) -> JsonObject:
     passage = Passage(number, hit)
     line = " ".join(passage.text.split())
-    # A quoted sentence is its own excerpt. For a written sentence, the best matching words are shown.
+    # A quoted sentence is its own excerpt. For a written sentence, show the best matching part of the passage.
     excerpts = [
         sentence if sentence in line else snippet(passage.text, sentence).text for sentence in cited.get(number, [])
     ]

@@ -1,6 +1,6 @@
-"""Knowledge packs: `Pack`, the reader, and centrality in the graph of links.
+"""Knowledge packs: the reader `Pack`, and centrality in the link graph.
 
-Databases of WikiGR (github.com/rysweet/agent-kgpacks) are read too. Tables and statements are in statements.toml.
+WikiGR databases (github.com/rysweet/agent-kgpacks) can also be read. Tables and statements are in statements.toml.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WIKIGR = "wikigr"
 WIKIGR_LINKS = "LINKS_TO"
 WIKIGR_COLUMNS = frozenset({"section_id", "title", "content", "embedding"})
 WIKIGR_EMBEDDERS = {768: "BAAI/bge-base-en-v1.5", 384: "sentence-transformers/paraphrase-MiniLM-L3-v2"}
-"""Dimension -> the embedder that WikiGR used for it; the database does not record it."""
+"""Dimension -> embedder used by WikiGR, which the database does not record."""
 
 STATEMENTS: Mapping[str, Mapping[str, str]] = tomllib.loads(
     resources.files("resift.agent").joinpath("statements.toml").read_text(encoding="utf-8")
@@ -45,9 +45,9 @@ STATEMENTS: Mapping[str, Mapping[str, str]] = tomllib.loads(
 def fetch_rows(connection: Connection, statement: str, parameters: JsonMapping | None = None) -> list[list[JsonValue]]:
     """Run a statement and return all rows."""
     result = connection.execute(statement, dict(parameters or {}))
-    assert not isinstance(result, list)  # noqa: S101 - only for several statements at once
+    assert not isinstance(result, list)  # noqa: S101 - a list is returned only for several statements
     rows = result.get_all()
-    result.close()  # a result keeps memory of the engine
+    result.close()  # an open result holds memory of the engine
     return cast("list[list[JsonValue]]", rows)
 
 
@@ -85,7 +85,7 @@ class Vectors(NamedTuple):
 
 
 class Pack:
-    """Reads a pack. Threads may share it; it runs one statement at a time."""
+    """Reads a pack. Threads can share it, and it runs one statement at a time."""
 
     def __init__(self, connection: Connection, *, name: str = "pack", close: Callable[[], None] | None = None) -> None:
         self.name = name
@@ -107,7 +107,7 @@ class Pack:
     @classmethod
     @check_arguments
     def open(cls, path: Path | str) -> Pack:
-        """Open a pack file read-only; raises StoreError unless it is a complete pack."""
+        """Open a pack file read-only. Raises StoreError unless it is a complete pack."""
         file = Path(check_path(path, "The pack"))
         if (file / "pack.db").is_file():  # the folder of a WikiGR pack, with its manifest
             file /= "pack.db"
@@ -132,7 +132,7 @@ class Pack:
 
     @property
     def embedder(self) -> str:
-        """Name of the embedder that made the vectors."""
+        """Name of the embedder that produced the vectors."""
         return self.meta.get("embedder", "")
 
     @property
@@ -148,8 +148,8 @@ class Pack:
     def close(self) -> None:
         """Close the file, unless the caller opened the connection."""
         with self._lock:
-            already, self._closed = self._closed, True
-        if not already and self._close is not None:
+            was_closed, self._closed = self._closed, True
+        if not was_closed and self._close is not None:
             self._close()
 
     def info(self) -> PackInfo:
@@ -167,7 +167,7 @@ class Pack:
         )
 
     def vectors(self) -> Vectors:
-        """Return the vectors of all sections; they are read once and cached."""
+        """Return the vectors of all sections. They are read once and cached."""
         with self._loading:
             if self._vectors is not None:
                 return self._vectors
@@ -184,7 +184,7 @@ class Pack:
             return self._vectors
 
     def texts(self) -> list[tuple[str, str]]:
-        """Return (id, heading and text) of all sections for keyword search; cached."""
+        """Return (id, heading and text) for all sections, for keyword search. The result is cached."""
         with self._loading:
             if self._texts is None:
                 rows = self._fetch("all_texts")
@@ -192,13 +192,13 @@ class Pack:
             return self._texts
 
     def vocabulary(self) -> frozenset[str]:
-        """Return the folded words of all sections; cached."""
+        """Return the case-folded words of all sections. The result is cached."""
         if self._vocabulary is None:
             self._vocabulary = frozenset(word for _, text in self.texts() for word in words(text))
         return self._vocabulary
 
     def sections(self, ids: Sequence[str]) -> list[SectionRow]:
-        """Return the sections in the order of the ids, without unknown ones."""
+        """Return the sections in the order of the ids. Unknown ids are skipped."""
         rows = self._fetch("sections", {"ids": list(ids)}) if ids else []
         sections = {row[0]: SectionRow(*row) for row in rows}
         return [sections[id] for id in ids if id in sections]
@@ -222,11 +222,11 @@ class Pack:
             try:
                 return fetch_rows(self._connection, self._statements[name], parameters)
             except Exception as exc:
-                # The message of the engine may quote stored texts.
+                # The engine's message may quote stored texts.
                 raise StoreError(f"{self.name} could not be read ({type(exc).__name__}).", store=self.name) from exc
 
     def _map_wikigr(self) -> dict[str, str]:
-        """Switch to the statements for WikiGR's tables, and note which tables are not used."""
+        """Switch to the statements for WikiGR's tables, record unused tables, and return the metadata."""
         columns = {str(name): str(type) for name, type in self._fetch("section_columns")}
         missing = sorted(WIKIGR_COLUMNS - set(columns))
         if missing:
@@ -267,14 +267,14 @@ MAX_NODES = 100
 
 @dataclass(frozen=True, slots=True)
 class Neighborhood:
-    """Articles with their distance in hops from the articles of the hits, and the links among them."""
+    """Articles with their distance in hops from the articles of the hits, and the links between them."""
 
     distance: dict[str, int] = field(default_factory=dict)
     links: tuple[tuple[str, str, int], ...] = ()
 
     @property
     def mean_degree(self) -> float:
-        """Linked articles per article; links in both directions count once."""
+        """Mean number of linked articles per article. Links in both directions count once."""
         pairs = {frozenset((source, target)) for source, target, _ in self.links if source != target}
         return 2 * len(pairs) / len(self.distance) if self.distance else 0.0
 
@@ -306,9 +306,10 @@ def check_bounds(hops: int, max_nodes: int) -> None:
 class GraphReranker:
     """Combines relevance, vector similarity and the centrality of a hit's article among all hits.
 
-    The random walk starts at the hits, in proportion to their relevance, and follows links both ways.
-    All three parts are scaled to 0–1 within the pool before they are weighted. If the neighborhood has
-    fewer than `min_mean_degree` links per article, centrality is left out, and the record says so.
+    The random walk starts at the hits, in proportion to their relevance, and follows links in both
+    directions. All three parts are scaled to 0–1 within the pool before they are weighted. If the
+    neighborhood has fewer than `min_mean_degree` links per article, centrality is not used, and the record
+    contains a note.
     """
 
     name: ClassVar[str] = "graph"
@@ -335,16 +336,15 @@ class GraphReranker:
     def rerank(self, hits: Sequence[Hit], neighborhood: Neighborhood, *, trace: Trace | None = None) -> FusedHits:
         """Return the hits in their new order, with scores between 0 and 1.
 
-        Vector similarities are the scores of the first stage in the trace. Without a trace, that of the
-        ranking is used.
+        Vector similarities are the first-stage scores in the trace, which defaults to the trace of the hits.
         """
         note, weights = "", self.weights
         degree = neighborhood.mean_degree
         if degree < self.min_mean_degree:
             note = f"graph too sparse for centrality: {degree:.1f} links per article, "
             note += f"{self.min_mean_degree:g} needed"
-            both = math.fsum(weights[:2])
-            weights = (weights[0] / both, weights[1] / both, 0.0) if both else (1.0, 0.0, 0.0)
+            total = math.fsum(weights[:2])
+            weights = (weights[0] / total, weights[1] / total, 0.0) if total else (1.0, 0.0, 0.0)
         relevance = _scale({hit.id: hit.score or 0.0 for hit in hits})
         cosines = scores_by_kind(get_trace(hits) if trace is None else trace, StageKind.RETRIEVE)
         similarity = _scale({hit.id: cosines.get(hit.id, hit.score or 0.0) for hit in hits})
@@ -352,7 +352,7 @@ class GraphReranker:
         if not note:
             starts: dict[str, float] = {}
             for hit in hits:
-                # Even the least relevant hit is a starting point, because it was retrieved.
+                # Every hit is a starting point, even the least relevant one, because it was retrieved.
                 weight = max(starts.get(article_id(hit), 0.0), 0.05 + relevance[hit.id])
                 starts[article_id(hit)] = weight
             ranks = self.pagerank(neighborhood, starts)
@@ -369,7 +369,7 @@ class GraphReranker:
         return FusedHits(with_scores(order, scores), record)
 
     def pagerank(self, neighborhood: Neighborhood, starts: Mapping[str, float]) -> dict[str, float]:
-        """Return the stationary share of each article in a walk that restarts at `starts`."""
+        """Return the personalized PageRank of each article, for a walk that restarts at `starts`."""
         rustworkx = require("rustworkx", extra="graph")
         graph = rustworkx.PyDiGraph(multigraph=False)
         names = sorted(neighborhood.distance)
@@ -385,7 +385,7 @@ class GraphReranker:
 
 
 def article_id(hit: Hit) -> str:
-    """Return the id of the article that a hit is a section of."""
+    """Return the id of the article that a hit belongs to."""
     return str(hit.metadata.get("article", hit.id))
 
 
@@ -398,11 +398,11 @@ def _scale(values: Mapping[str, float]) -> dict[str, float]:
 
 
 def scores_by_kind(trace: Trace, kind: StageKind, source: str = "") -> dict[str, float]:
-    """Return id -> the score in the first record of that kind (and source) that scored the hit."""
+    """Return id -> score in the first record of this kind (and source) that scored the hit."""
     return {
         id: score
         for record in reversed(trace.by_kind(kind))
-        # The source of a view of a store: notes.vectors.
+        # The source of a store view ends with its mode, as in notes.vectors.
         if not source or record.source == source or record.source.endswith(f".{source}")
         for id, score in zip(record.ids, record.scores, strict=True)
         if score is not None

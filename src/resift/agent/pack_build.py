@@ -1,7 +1,7 @@
 """Build a pack from articles. Batches are embedded and committed to a working file next to the target.
 
-The working file replaces the target when the pack is complete. A build that was interrupted continues with
-the first article that is not in the working file.
+The working file replaces the target when the pack is complete. An interrupted build resumes with the first
+article that is not in the working file.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LINK_BATCH = 2000
 
 
 class BuildReport(NamedTuple):
-    """Counts of a build, and the files that it could not read."""
+    """Counts of a build, and the files that could not be read."""
 
     articles: int
     sections: int
@@ -58,14 +58,14 @@ async def build_pack(
     size: ChunkSize = PASSAGE_SIZE,
     progress: OnProgress | None = None,
 ) -> BuildReport:
-    """Build a pack from a folder or file, or continue an interrupted build.
+    """Build a pack from a folder or file, or resume an interrupted build.
 
-    Every kind of file that `resift index` reads becomes articles: Word, PDF, slides, tables, mail, code.
-    The target is replaced only when the new pack is complete. Files that cannot be read are listed in
-    the report, and everything else is built.
+    All kinds of files that `resift index` reads become articles: Word, PDF, slides, tables, email, code. The
+    target is replaced only when the new pack is complete. Files that cannot be read are listed in the report
+    and do not stop the build.
     """
-    place = Path(check_path(target, "target"))
-    root, files = await asyncio.to_thread(find_sources, Path(check_path(source, "source")), target=place)
+    target_path = Path(check_path(target, "target"))
+    root, files = await asyncio.to_thread(find_sources, Path(check_path(source, "source")), target=target_path)
     if embedder is None:
         from resift.models.embedder import Embedder as LocalEmbedder
 
@@ -81,15 +81,15 @@ async def build_pack(
     async with contextlib.aclosing(stream):
         async for article in stream:
             if article.id in unique:
-                failed.append(f"{article.source}: a second article {article.id!r}; only the first is kept.")
+                failed.append(f"{article.source}: duplicate article id {article.id!r}; only the first is kept.")
             else:
                 unique[article.id] = article
     articles = list(unique.values())
     if not articles:
-        raise InputError(f"{source} has no article. {' '.join(failed[:3])}".strip())
+        raise InputError(f"{source} contains no articles. {' '.join(failed[:3])}".strip())
     dimension = int((await embed_texts(embedder, ["dimension"], kind="document", store="pack")).shape[1])
     digest = _content_digest(articles, embedder_name(embedder), dimension)
-    with _working_file(place, digest, dimension) as connection:
+    with _working_file(target_path, digest, dimension) as connection:
         finished = {str(row[0]) for row in fetch_rows(connection, STATEMENTS["build"]["article_ids"])}
         total = sum(len(article.passages) for article in articles)
         new = [article for article in articles if article.id not in finished]
@@ -111,7 +111,7 @@ async def build_pack(
 async def _add_batch(
     connection: Connection, articles: Sequence[Article], embedder: Embedder, dimension: int
 ) -> AsyncIterator[int]:
-    """Embed the sections, yielding the size of each step, and commit them with their articles."""
+    """Embed the sections, yield the size of each step, and commit them with their articles."""
     rows: list[JsonObject] = [
         {
             "id": f"{article.id}#{position}",
@@ -139,7 +139,7 @@ async def _add_batch(
 
 
 def _content_digest(articles: Sequence[Article], embedder: str, dimension: int) -> str:
-    """Return a digest that must be equal for an unfinished build to be continued."""
+    """Return a digest of the content. An unfinished build is resumed only if its digest is the same."""
     digest = hashlib.sha256(repr((VERSION, embedder, dimension)).encode())
     for article in articles:
         passages = [(passage.heading, passage.text) for passage in article.passages]
@@ -149,7 +149,7 @@ def _content_digest(articles: Sequence[Article], embedder: str, dimension: int) 
 
 @contextlib.contextmanager
 def _working_file(target: Path, digest: str, dimension: int) -> Iterator[Connection]:
-    """Yield a connection to the working file, and move the file to the target at the end."""
+    """Yield a connection to the working file, then move the file to the target."""
     if target.exists() and not target.is_file():
         raise InputError(f"{target} is not a file, so it cannot be replaced; choose another path.")
     working = target.with_name(target.name + ".building")
@@ -228,7 +228,7 @@ def _transaction(connection: Connection) -> Iterator[None]:
 
 
 def _make_storable(rows: list[JsonObject]) -> list[JsonObject]:
-    """Replace lone surrogates and NUL, which the engine cannot store."""
+    """Replace lone surrogates and NULs, which the engine cannot store."""
     return [{key: clean(value) if isinstance(value, str) else value for key, value in row.items()} for row in rows]
 
 
@@ -243,7 +243,7 @@ class SampleQuestion(NamedTuple):
 
 
 async def sample_pack(folder: Path | None = None, *, progress: OnProgress | None = None) -> Path:
-    """Return the sample pack, built first unless the folder (by default the cache) has it."""
+    """Return the path of the sample pack. It is built if the folder (the cache by default) does not contain it."""
     digest = hashlib.sha256(str(VERSION).encode())
     for path in sorted(articles_folder().glob("*.md")):
         digest.update(path.name.encode() + path.read_bytes())
@@ -259,11 +259,11 @@ async def sample_pack(folder: Path | None = None, *, progress: OnProgress | None
 
 
 def articles_folder() -> Path:
-    """Return the folder with the Markdown files of the sample."""
+    """Return the folder with the sample articles, which are Markdown files."""
     return FOLDER / "articles"
 
 
 def questions() -> list[SampleQuestion]:
-    """Return the questions of the sample."""
+    """Return the sample questions."""
     lines = (FOLDER / "questions.jsonl").read_text(encoding="utf-8").splitlines()
     return [SampleQuestion(**json.loads(line)) for line in lines]

@@ -1,4 +1,4 @@
-"""Writers of answers: ExtractiveWriter quotes sentences, ChatWriter calls a chat model."""
+"""Answer writers: ExtractiveWriter quotes sentences, ChatWriter calls a chat model."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NOT_FOUND = "NOT_FOUND"
 MAX_PASSAGE_CHARS = 2000
 MAX_ANSWER_CHARS = 20_000
 FALLBACK_S = 0.5
-"""Time reserved for the extractive answer if the chat model fails."""
+"""Seconds reserved for an extractive answer in case the chat model fails."""
 
 _RULES = (
     "Answer the question from the numbered passages only. Use plain sentences, at most six. End every "
@@ -53,7 +53,7 @@ log = logging.getLogger("resift.agent")
 
 
 class _Candidate(NamedTuple):
-    """A sentence with its headings and the text of its passage."""
+    """A sentence with the number, headings and text of its passage."""
 
     number: int
     text: str
@@ -62,7 +62,7 @@ class _Candidate(NamedTuple):
 
 
 class ExtractiveWriter:
-    """Quotes up to `max_sentences`, scored by the cross-encoder, else by vectors, else by words.
+    """Quotes up to `max_sentences` sentences, scored by the cross-encoder, or else by vectors, or else by words.
 
     It quotes nothing if no sentence is likely to answer the question.
     """
@@ -98,7 +98,7 @@ class ExtractiveWriter:
         has_known_cosines = self._embedder is not None and embedder_name(self._embedder) in COSINES
         scale = WORDS if scorer == VECTORS and not has_known_cosines else scorer
         if scale == WORDS:
-            # These scores have no known scale, so the words of all sentences are compared.
+            # The scale of these scores is unknown, so all sentences are compared by their words.
             probabilities = {i: probability(WORDS, i) for i in range(len(candidates))}
             order = sorted(probabilities, key=lambda i: (-probabilities[i], -scores[i], i))
             order = order[: self._max_sentences]
@@ -156,8 +156,8 @@ class ExtractiveWriter:
         except Exception as exc:
             log.warning("headings could not be scored: %s", type(exc).__name__)
             scores = None
-        known = zip(headings, scores or [], strict=False)
-        return {heading: score for heading, score in known if math.isfinite(score)}
+        pairs = zip(headings, scores or [], strict=False)
+        return {heading: score for heading, score in pairs if math.isfinite(score)}
 
     async def _score_by_vectors(self, question: str, texts: list[str], deadline: Deadline) -> list[float] | None:
         if self._embedder is None or deadline.expired:
@@ -168,11 +168,10 @@ class ExtractiveWriter:
 
 
 class ChatWriter:
-    """Writes an answer with any OpenAI-compatible endpoint, within a circuit breaker and a budget.
+    """Writes an answer with any OpenAI-compatible endpoint, protected by a circuit breaker and a budget.
 
-    Sentences without a citation, with numbers that their passages lack, or without a word in common with
-    them are dropped. An answer that cites an unknown passage, or has no supported sentence, raises
-    ProviderBadAnswer.
+    A sentence is dropped if it has no citation, contains a number that its passages lack, or shares no word
+    with them. An answer that cites an unknown passage or has no supported sentence raises ProviderBadAnswer.
     """
 
     def __init__(
@@ -187,7 +186,7 @@ class ChatWriter:
         return f"ChatWriter({self.client!r})"
 
     async def write(self, question: str, passages: Sequence[Passage], *, deadline: Deadline) -> WrittenAnswer:
-        """Return the checked answer."""
+        """Call the model and return its answer without unsupported sentences."""
         if not self.budget.allows(len(passages), deadline, provider=self.name):
             raise DeadlineExceeded(f"Not enough time left to call {self.name}.")
         sources = "\n\n".join(
@@ -209,20 +208,20 @@ class ChatWriter:
     def _check_answer(self, text: str, passages: Sequence[Passage], question: str) -> WrittenAnswer:
         if text.strip().strip("\"'`*.").upper().replace(" ", "_") == NOT_FOUND:
             return WrittenAnswer((), self.name, ("the writer found no answer in the passages",))
-        written = parse_citations(text)
-        unknown = unknown_citations(written, {passage.number for passage in passages})
+        parsed = parse_citations(text)
+        unknown = unknown_citations(parsed, {passage.number for passage in passages})
         if unknown:
             raise self._bad_answer(f"cites [{unknown[0]}], but there is no such passage")
         supported = [
             Sentence(one_line(sentence.text), sentence.sources)
-            for sentence in written
+            for sentence in parsed
             if sentence.sources and not is_unsupported(sentence, passages, question)
         ]
         if not supported:
-            raise self._bad_answer("has no sentence that a passage supports")
-        dropped = len(written) - len(supported)
-        note = f"{dropped} sentence{'s' if dropped > 1 else ''} without support dropped"
+            raise self._bad_answer("has no sentence that is supported by a passage")
+        dropped = len(parsed) - len(supported)
+        note = f"dropped {dropped} unsupported sentence{'s' if dropped > 1 else ''}"
         return WrittenAnswer(tuple(supported), self.name, (note,) if dropped else ())
 
     def _bad_answer(self, problem: str) -> ProviderBadAnswer:
-        return ProviderBadAnswer(f"The answer of {self.name} {problem}.", provider=self.name, status=200)
+        return ProviderBadAnswer(f"The answer from {self.name} {problem}.", provider=self.name, status=200)
