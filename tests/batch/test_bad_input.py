@@ -164,7 +164,7 @@ def test_a_job_does_not_read_its_own_shards(tmp_path, form):
 )
 def test_counts_that_are_out_of_range_are_refused(tmp_path, name, value, minimum):
     source = write_parquet(tmp_path / "in.parquet", ["a"])
-    with pytest.raises(InputError, match=rf"{name} is {value}; give {minimum} or more"):
+    with pytest.raises(InputError, match=rf"{name} is {value}; pass {minimum} or more"):
         run_batch(LengthWork(), source, tmp_path / "out", **{name: value})
 
 
@@ -182,13 +182,13 @@ def test_wrong_types_are_named_in_english(tmp_path):
     said = [row["error"].partition(";")[0] for row in failed_in(tmp_path / "out")]
     assert said == ["null", "an int", "a list", "a float"]
     bad = RerankWork()(pa.RecordBatch.from_pylist([{"row": 0, "query": "q", "candidates": 5}]))
-    assert bad.column("error").to_pylist() == ["candidates is an int; give a list, or an empty one."]
+    assert bad.column("error").to_pylist() == ["candidates is an int; pass a list, which may be empty."]
     bad = IndexWork()(pa.RecordBatch.from_pylist([{"row": 0, "text": 5}, {"row": 1, "text": None}]))
     number, null = bad.column("error").to_pylist()
     assert "text (int)" in number
     assert "none" in null
     bad = RerankWork()(pa.RecordBatch.from_pylist([{"row": 0, "query": 5, "candidates": []}]))
-    assert bad.column("error").to_pylist() == ["query is an int; a query is needed."]
+    assert bad.column("error").to_pylist() == ["query is an int; it must be a non-empty string."]
 
 
 def test_jobs_of_0_2_resume_and_those_of_unknown_versions_do_not(tmp_path):

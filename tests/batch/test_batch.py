@@ -65,7 +65,7 @@ def test_a_second_run_skips_what_is_there_and_another_job_is_refused(tmp_path):
     assert again.skipped == again.shards == 2
     assert bytes_of(tmp_path / "out") == before
     other = write_parquet(tmp_path / "other.parquet", ["x"])
-    with pytest.raises(InputError, match="belongs to another job: other inputs"):
+    with pytest.raises(InputError, match="belongs to another job with different inputs"):
         run_batch(LengthWork(), other, tmp_path / "out", engine=INLINE, shard_rows=2)
 
 
@@ -175,7 +175,7 @@ def test_bad_files_columns_and_places_are_named(tmp_path):
     for name, reason in [
         ("a.parquet", "not Parquet, or damaged"),
         ("a.txt", "neither Parquet nor JSONL"),
-        ("b.parquet", "no column 'text'; it has body"),
+        ("b.parquet", "no column 'text'; available: body"),
         ("nothing.parquet", "no such file"),
         ("empty", "No Parquet or JSONL"),
     ]:

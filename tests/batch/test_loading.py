@@ -130,7 +130,7 @@ def test_a_store_that_fails_stops_the_load_and_blames_no_row(tmp_path, chunks, m
         store=str(pipeline_file(tmp_path, kind="postgres", dsn="host=/nowhere dbname=x")), model=DEFAULT_EMBEDDER
     )
     shards = sorted(chunks.glob("part-*.parquet"))
-    with pytest.raises(ResiftError, match="Start again to resume"):
+    with pytest.raises(ResiftError, match="Run the job again to resume"):
         run_batch(work, shards, tmp_path / "receipts", engine=InlineEngine())
     assert not list((tmp_path / "receipts").glob("*part-*"))
 
@@ -138,7 +138,7 @@ def test_a_store_that_fails_stops_the_load_and_blames_no_row(tmp_path, chunks, m
 def test_a_store_of_other_vectors_or_none_is_refused(tmp_path, chunks):
     other = tmp_path / "other.yaml"
     other.write_text("stores:\n  - name: a\n    kind: lancedb\n    uri: lake\n    embedder: none\n")
-    with pytest.raises(InputError, match="takes no vectors"):
+    with pytest.raises(InputError, match="does not accept vectors"):
         load_shards(chunks, other)
 
 
@@ -158,7 +158,7 @@ def test_different_documents_of_one_id_are_refused_by_name(tmp_path):
     """A store keeps one document per id: the others would be lost."""
     rows = [{"id": "1", "text": "first", "page": 1}, {"id": "2", "text": "b", "page": 1}]
     job = index_job(tmp_path, [*rows, {"id": "3", "text": "c", "page": 1}, {"id": "1", "text": "other", "page": 1}])
-    with pytest.raises(InputError, match=r"1 id names several different documents, .*: '1'\. Nothing was loaded"):
+    with pytest.raises(InputError, match=r"1 id is shared by different documents, .*: '1'\. Nothing was loaded"):
         load_shards(job, tmp_path / "store.db", engine=InlineEngine())
     assert run_sync(open_store(str(tmp_path / "store.db"), DEFAULT_EMBEDDER).count()) == 0
 
@@ -170,7 +170,7 @@ def test_the_same_document_twice_is_one(tmp_path):
     load_shards(job, tmp_path / "store.db", engine=InlineEngine())
     assert run_sync(open_store(str(tmp_path / "store.db"), DEFAULT_EMBEDDER).count()) == 1
     (tmp_path / "more").mkdir()
-    with pytest.raises(InputError, match="several different documents"):
+    with pytest.raises(InputError, match="shared by different documents"):
         load_shards(index_job(tmp_path / "more", [row, {**row, "page": 2}]), tmp_path / "more.db")
 
 

@@ -1,4 +1,4 @@
-"""Batch jobs on Parquet and JSONL files: embed, index, rerank, evaluate. Each row exactly once."""
+"""Batch jobs on Parquet and JSONL files: embed, index, rerank, evaluate. Each row is processed exactly once."""
 
 from __future__ import annotations
 

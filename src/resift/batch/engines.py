@@ -1,4 +1,4 @@
-"""Engines that run shards: processes of this machine, or a Ray cluster."""
+"""Engines that run shards: processes on this machine, or a Ray cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from resift.models.engine import usable_cores, use_workers
 from resift.models.registry import ModelFiles, allowed_folders, restore_allowed
 
 _RAY_ATTEMPTS = 3
-"""How often to start a local Ray cluster: Ray's own timeout is too short for a busy machine."""
+"""Attempts to start a local Ray cluster, because Ray's own timeout is too short for a busy machine."""
 
 
 @dataclass(eq=False)
@@ -36,7 +36,7 @@ class _Worker:
 class LocalEngine:
     """Runs shards on `workers` processes, each with an equal share of the cores.
 
-    A worker that dies is replaced, and its shard is tried again.
+    A worker that dies is replaced, and its shard is retried.
     """
 
     name = "local"
@@ -57,12 +57,12 @@ class LocalEngine:
             _stop(workers)
 
     def _assign(self, work: BatchWork, folder: Path, workers: list[_Worker], queue: deque[Shard]) -> None:
-        """Start workers while there are shards for them, and give every idle worker a shard."""
+        """Start workers while there are shards for them, and assign a shard to every idle worker."""
         busy = sum(worker.shard is not None for worker in workers)
         threads = max(1, usable_cores() // self.workers)
         while len(workers) < min(self.workers, len(queue) + busy):
-            with suppress(BrokenPipeError):  # killed while starting: start another one
-                # spawn, not fork: a child of a process with threads would inherit locks that nobody frees.
+            with suppress(BrokenPipeError):  # the worker was killed while starting: start another one
+                # spawn, not fork: the child of a multithreaded process would inherit locks that are never released.
                 context = multiprocessing.get_context("spawn")
                 pipe, child_pipe = context.Pipe()
                 arguments = (child_pipe, work, folder, threads, allowed_folders())
@@ -73,7 +73,7 @@ class LocalEngine:
         for worker in workers:
             if worker.shard is None and queue:
                 worker.shard = queue.popleft()
-                with suppress(OSError):  # killed while idle: noticed when its answer is read
+                with suppress(OSError):  # the worker was killed while idle, which is noticed when its message is read
                     worker.pipe.send(worker.shard)
 
 
@@ -84,28 +84,28 @@ def _collect_reports(workers: list[_Worker], queue: deque[Shard], on_rows: OnRow
         if worker.pipe not in ready:
             continue
         try:
-            answer = worker.pipe.recv()
-        except (EOFError, OSError):  # the worker died: its shard goes first in the queue
+            message = worker.pipe.recv()
+        except (EOFError, OSError):  # the worker died: its shard goes to the front of the queue
             workers.remove(worker)
             worker.process.join()
             worker.pipe.close()
-            # A negative exit code is a signal: the worker was killed and did not fail by itself.
+            # A negative exit code is a signal: the worker was killed rather than failing on its own.
             if not worker.ready and (worker.process.exitcode or 0) > 0:
                 raise ResiftError(
-                    "A worker process could not start. A script that calls run_batch needs its own call under "
-                    "`if __name__ == '__main__':`, and the kind of work must be importable from a module."
+                    "A worker process could not start. A script must call run_batch under "
+                    "`if __name__ == '__main__':`, and the work class must be importable from a module."
                 ) from None
             if worker.shard is not None:
                 queue.appendleft(worker.shard)
             continue
         worker.ready = True
-        if isinstance(answer, int):
-            on_rows(worker.shard.name if worker.shard else "", answer)
-        elif isinstance(answer, ShardReport):
+        if isinstance(message, int):
+            on_rows(worker.shard.name if worker.shard else "", message)
+        elif isinstance(message, ShardReport):
             worker.shard = None
-            yield answer
-        elif answer is not None:
-            raise ResiftError(str(answer))
+            yield message
+        elif message is not None:
+            raise ResiftError(str(message))
 
 
 def _stop(workers: list[_Worker]) -> None:
@@ -121,7 +121,7 @@ def _stop(workers: list[_Worker]) -> None:
 
 
 def _run_worker(pipe: Connection, work: BatchWork, folder: Path, threads: int, models: tuple[ModelFiles, ...]) -> None:
-    """Run shards until the pipe is closed. Sends None when ready, then numbers of rows, reports or errors."""
+    """Run shards until the pipe is closed. Sends None when ready, then row counts, reports or errors."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and closes the pipe
     parent = multiprocessing.parent_process()
 
@@ -139,23 +139,23 @@ def _run_worker(pipe: Connection, work: BatchWork, folder: Path, threads: int, m
             shard = pipe.recv()
         except EOFError:
             return
-        answer: ShardReport | str
+        message: ShardReport | str
         try:
-            answer = run_shard(work, shard, folder, on_rows=pipe.send)
+            message = run_shard(work, shard, folder, on_rows=pipe.send)
         except Exception as exc:
-            answer = f"{shard.describe()}: {describe_error(exc)}"
+            message = f"{shard.describe()}: {describe_error(exc)}"
         try:
-            pipe.send(answer)
+            pipe.send(message)
         except OSError:  # the parent is gone
             return
 
 
 class RayEngine:
-    """Runs shards on a Ray cluster: at `address`, the current one, or a local one that is started.
+    """Runs shards on a Ray cluster: the one at `address`, the current one, or a new local one.
 
-    Ray Data runs over the list of shards, on actors that load models once. Rows never pass through Ray: an
+    Ray Data distributes the shards to actors, which load their models once. Rows never pass through Ray: an
     actor reads and writes its own shards, like a local worker. Ray restarts actors that die and runs their
-    shards again. Every machine of the cluster must see the output folder.
+    shards again. Every machine in the cluster must have access to the output folder.
     """
 
     name = "ray"
@@ -191,7 +191,7 @@ class RayEngine:
             try:
                 with _silent_stderr():
                     self._ray.init(
-                        # Not None: that would join another cluster on this machine.
+                        # None would join another cluster on this machine.
                         address=self._address or "local",
                         num_cpus=None if self._address else self.workers,
                         include_dashboard=None if self._address else False,
@@ -200,7 +200,7 @@ class RayEngine:
                         configure_logging=False,
                     )
                 return
-            except Exception as exc:  # Ray has several kinds of errors
+            except Exception as exc:  # Ray raises various types of exceptions
                 self._ray.shutdown()
                 if not remaining or self._address:
                     raise ResiftError(f"Ray did not start: {str(exc).partition('. ')[0]}.") from exc
@@ -211,10 +211,10 @@ class RayEngine:
         context.enable_progress_bars = False
         context.enable_operator_progress_bars = False
         context.max_errored_blocks = 0
-        # Rows never pass through Ray, so there is no memory to watch. Polling takes milliseconds.
+        # Rows never pass through Ray, so there is no memory to monitor, and polling would take milliseconds.
         context.memory_usage_poll_interval_s = None
         context.issue_detectors_config.detectors = []
-        _silence_ray_logging()  # ray.init has changed the levels
+        _silence_ray_logging()  # ray.init changes the levels
         cores = max(1, int(self._ray.cluster_resources().get("CPU", 1)))
         self.workers = self._requested_workers or cores
         items = data.from_items([{"shard": shard} for shard in shards], override_num_blocks=len(shards))
@@ -238,7 +238,7 @@ def _silence_ray_logging() -> None:
 
 @contextmanager
 def _silent_stderr() -> Iterator[None]:
-    """Hide messages that C++ code writes to the terminal, past Python's logging."""
+    """Hide messages that C++ code writes directly to the terminal, bypassing Python's logging."""
     saved, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 2)
     try:
@@ -250,7 +250,7 @@ def _silent_stderr() -> Iterator[None]:
 
 
 class _ShardActor:
-    """One process of the cluster, which runs shards on one core."""
+    """A process in the cluster that runs shards on one core."""
 
     def __init__(self, work: BatchWork, folder: str, models: tuple[ModelFiles, ...]) -> None:
         use_workers(1)

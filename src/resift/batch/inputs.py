@@ -1,7 +1,8 @@
 """Find the input files of a job, and plan its shards.
 
-Inputs are Parquet and JSONL files: paths, folders, patterns, or any URL that fsspec opens. Each file is read
-once for its digest and its number of rows. A worker then reads only the rows of its shard (`reading`).
+Inputs are Parquet and JSONL files, given as paths, folders, patterns or any URL that fsspec can open. Each
+file is read once to compute its digest and count its rows. A worker then reads only the rows of its shard
+(`read_shard`).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ OutputRow = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
-    """One input: its address, the digest of its bytes, and its number of rows."""
+    """An input file: its address, the digest of its bytes, and its number of rows."""
 
     address: str
     digest: str
@@ -41,9 +42,9 @@ class InputFile:
     offsets: tuple[int, ...] = ()
     """For JSONL: the byte offset of each shard."""
     name: str = ""
-    """The name in reports: the end of the address that distinguishes it from other inputs."""
+    """The name in reports: the last part of the address that distinguishes it from other inputs."""
     copy: int = 1
-    """2 for the second file with the same content: each has its own shards."""
+    """2 for the second file with the same content. Each copy has its own shards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,27 +58,27 @@ class Shard:
 
     @property
     def name(self) -> str:
-        """The name of the output. It follows from content and range: the same rows get the same name."""
+        """The name of the output. It depends only on content and range, so the same rows get the same name."""
         copy = f".{self.file.copy}" if self.file.copy > 1 else ""
         return f"part-{self.file.digest[:16]}{copy}-{self.start:010}-{self.stop:010}"
 
     def describe(self) -> str:
-        """Return the file and the rows, for error messages."""
+        """Return the file name and the row range, for error messages."""
         return f"{self.file.name}, rows {self.start} to {self.stop - 1}"
 
 
 def find_inputs(paths: PathLike | Sequence[PathLike], *, out: Path | None = None) -> list[str]:
     """Return the addresses of all input files, sorted. A folder stands for its Parquet and JSONL files.
 
-    Files of folders and patterns inside `out` are left out: a job must not read its own shards.
+    Files inside `out` that folders or patterns match are excluded, because a job must not read its own shards.
     """
-    listed = [paths] if isinstance(paths, (str, os.PathLike)) else check_list(paths, "inputs", "paths")
+    requested = [paths] if isinstance(paths, (str, os.PathLike)) else check_list(paths, "inputs", "paths")
     addresses: list[str] = []
-    # Checked before use: a very long pattern takes `glob` minutes.
-    for address in [check_path(each, "One of the inputs") for each in listed]:
+    # Validate first, because `glob` takes minutes for a very long pattern.
+    for address in [check_path(each, "One of the inputs") for each in requested]:
         if "://" in address:
             addresses += _find_remote(address)
-        elif os.path.isdir(address):  # unlike Path, no error for a name that is too long
+        elif os.path.isdir(address):  # unlike Path, raises no error for a name that is too long
             addresses += _find_in_folder(Path(address))
         elif glob.has_magic(address):
             addresses += sorted(glob.glob(address, recursive=True))
@@ -87,29 +88,29 @@ def find_inputs(paths: PathLike | Sequence[PathLike], *, out: Path | None = None
             raise DataFormatError("no such file, folder or pattern", file=address)
     if out is not None:
         output = out.resolve()
-        exact = {str(os.fspath(each)) for each in listed}
+        exact = {str(os.fspath(each)) for each in requested}
         addresses = [
             address
             for address in addresses
             if address in exact or output not in Path(address.removeprefix("file://")).resolve().parents
         ]
     if not addresses:
-        raise InputError("No Parquet or JSONL file there; name files, a folder that has some, or a pattern.")
+        raise InputError("No Parquet or JSONL files found; pass files, a folder that contains some, or a pattern.")
     return list(dict.fromkeys(addresses))
 
 
 def _find_in_folder(folder: Path) -> list[str]:
-    """Return the input files of a folder, without hidden files and folders."""
+    """Return the input files in a folder, except hidden files and folders."""
 
-    def refuse(error: OSError) -> None:
-        # Rows of a folder that cannot be listed would be missing without a message.
+    def raise_error(error: OSError) -> None:
+        # Otherwise, the rows of a folder that cannot be listed would be missing silently.
         reason = error.strerror or type(error).__name__
         raise DataFormatError(f"cannot be listed: {reason}", file=str(error.filename)) from error
 
     paths: list[Path] = []
-    for place, folders, names in os.walk(folder, onerror=refuse):
+    for parent, folders, names in os.walk(folder, onerror=raise_error):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        paths += [Path(place, name) for name in names if not name.startswith(".")]
+        paths += [Path(parent, name) for name in names if not name.startswith(".")]
     return [str(path) for path in sorted(paths) if path.suffix.lower() in PARQUET + JSONL and path.is_file()]
 
 
@@ -126,7 +127,7 @@ def _find_remote(address: str) -> list[str]:
             ]
         else:
             names = filesystem.glob(path) if glob.has_magic(path) else [path]
-    except Exception as exc:  # each file system has its own errors
+    except Exception as exc:  # each file system raises its own exceptions
         raise _read_error(address, exc) from exc
     return [filesystem.unstrip_protocol(name) for name in sorted(names)]
 
@@ -134,7 +135,7 @@ def _find_remote(address: str) -> list[str]:
 def plan_inputs(
     addresses: Sequence[str], *, shard_rows: int, columns: Sequence[str]
 ) -> tuple[list[InputFile], list[Shard]]:
-    """Read each file once for its digest and rows, check its columns, and divide all into shards."""
+    """Read each file once for its digest and row count, check its columns, and divide the rows into shards."""
     copies: Counter[str] = Counter()
     files, shards = [], []
     for address, name in zip(addresses, _short_names(addresses), strict=True):
@@ -156,7 +157,7 @@ def plan_inputs(
 
 
 def _short_names(addresses: Sequence[str]) -> list[str]:
-    """Return the shortest ends of the addresses that are all different, with the same number of parts."""
+    """Return the shortest distinct endings of the addresses, all with the same number of path parts."""
     paths = [address.replace(os.sep, "/").split("/") for address in addresses]
     for depth in range(1, max(map(len, paths), default=1)):
         names = ["/".join(parts[-depth:]) for parts in paths]
@@ -174,7 +175,7 @@ def _count_parquet(source: BinaryIO, address: str, columns: Sequence[str]) -> in
     missing = [column for column in columns if column not in file.schema_arrow.names]
     if missing:
         names = ", ".join(file.schema_arrow.names) or "none"
-        raise DataFormatError(f"no column {', '.join(map(repr, missing))}; it has {names}", file=address)
+        raise DataFormatError(f"no column {', '.join(map(repr, missing))}; available: {names}", file=address)
     return int(file.metadata.num_rows)
 
 
@@ -192,7 +193,7 @@ def _count_jsonl(source: BinaryIO, address: str, shard_rows: int) -> tuple[int, 
 
 
 def check_readable_by_workers(shards: Iterable[Shard]) -> None:
-    """Refuse inputs that only this process can read, before workers are started."""
+    """Reject inputs that only this process can read, before workers are started."""
     for shard in shards:
         if shard.file.address.startswith("memory://"):
             message = "is in the memory of this process, where workers cannot read it; write it to a file"
@@ -200,7 +201,7 @@ def check_readable_by_workers(shards: Iterable[Shard]) -> None:
 
 
 def open_input(address: str) -> BinaryIO:
-    """Open a path or a URL for reading bytes, or raise DataFormatError."""
+    """Open a path or a URL for reading bytes. Raises DataFormatError if this fails."""
     try:
         if "://" in address:
             file: BinaryIO = require("fsspec", extra="batch").open(address, "rb").open()
@@ -212,29 +213,29 @@ def open_input(address: str) -> BinaryIO:
 
 def _read_error(address: str, exc: Exception) -> DataFormatError:
     reason = (exc.strerror or "") if isinstance(exc, OSError) else ""
-    if isinstance(exc, FileNotFoundError):  # fsspec's message is only the path
+    if isinstance(exc, FileNotFoundError):  # fsspec's message contains only the path
         reason = "no such file"
-    # The first line of fsspec's message names the package that is missing for s3:// and others.
+    # The first line of fsspec's message names the missing package for s3:// and other protocols.
     reason = reason or str(exc).partition("\n")[0][:200] or type(exc).__name__
     return DataFormatError(f"cannot be read: {reason}", file=address)
 
 
 def is_parquet(address: str) -> bool:
-    """Return whether a file is Parquet (else JSONL) by its suffix; raise InputError for other suffixes."""
+    """Return whether a file is Parquet (or else JSONL) by its suffix. Raises InputError for other suffixes."""
     suffix = Path(address).suffix.lower()
     if suffix not in PARQUET + JSONL:
-        raise InputError(f"{address}: neither Parquet nor JSONL; name it .parquet or .jsonl.")
+        raise InputError(f"{address}: neither Parquet nor JSONL; the name must end in .parquet or .jsonl.")
     return suffix in PARQUET
 
 
 BATCH_ROWS = 64
 BATCH_BYTES = 4 << 20
-"""Rows and bytes that a worker reads at a time. A single row is read whole, whatever its size."""
+"""Maximum rows and bytes that a worker reads at a time. A single row is read completely, whatever its size."""
 
 ROW = "row"
-"""The column with the number of the input row, from 0."""
+"""The column with the number of the input row, starting at 0."""
 
-_DAMAGED = "damaged Parquet; the file cannot be read from near this row to the end of its row group"
+_DAMAGED = "damaged Parquet; the file is unreadable from about this row to the end of its row group"
 
 
 class FailedRow(NamedTuple):
@@ -246,7 +247,7 @@ class FailedRow(NamedTuple):
 
 
 ReadRows = tuple["RecordBatch | None", list[FailedRow]]
-"""A batch, and the rows near it that could not be read. None if there are only such rows."""
+"""A batch and the nearby rows that could not be read. The batch is missing if there are only such rows."""
 
 
 def read_shard(shard: Shard, batch_rows: int = BATCH_ROWS) -> Iterator[ReadRows]:
@@ -259,7 +260,7 @@ def read_shard(shard: Shard, batch_rows: int = BATCH_ROWS) -> Iterator[ReadRows]
 
 
 def add_row_numbers(batch: RecordBatch, first: int) -> RecordBatch:
-    """Return the batch with the column `row` in front: the number of each row, starting at `first`."""
+    """Return the batch with a first column `row`: the number of each row, starting at `first`."""
     pa = require("pyarrow", extra="batch")
     rows = pa.array(range(first, first + batch.num_rows), pa.int64())
     names = [name for name in batch.schema.names if name != ROW]
@@ -270,15 +271,15 @@ def add_row_numbers(batch: RecordBatch, first: int) -> RecordBatch:
 class _ParquetReader:
     """Reads a Parquet file forward in small batches.
 
-    A row in the middle of a row group is reached only through all rows before it. So a reader stays open
-    where a shard ended, and the worker's next shard continues there. The file is read once, not once per
-    shard, which matters most over a network.
+    A row in the middle of a row group can be reached only by reading all rows before it. The reader therefore
+    stays open at the end of a shard, and the worker's next shard continues there. The file is read once, not
+    once per shard, which matters most over a network.
     """
 
     def __init__(self, address: str, batch_rows: int) -> None:
         pq = require("pyarrow.parquet", extra="batch")
         self._source = open_input(address)
-        # Without a buffer of fixed size, a whole column of a row group is read at once.
+        # Without a fixed-size buffer, an entire column of a row group is read at once.
         self._file: ParquetFile = pq.ParquetFile(
             self._source, buffer_size=1 << 20, pre_buffer=False, page_checksum_verification=True
         )
@@ -289,7 +290,7 @@ class _ParquetReader:
         self.next_row = 0
 
     def groups(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        """Yield the number, first row and end of each row group that has rows of this range."""
+        """Yield the number, first row and end of each row group that overlaps this range."""
         first = 0
         for group in range(self._file.num_row_groups):
             end = first + self._file.metadata.row_group(group).num_rows
@@ -298,11 +299,12 @@ class _ParquetReader:
             first = end
 
     def open_group(self, group: int, first: int, start: int) -> None:
-        """Go to the row group that begins at row `first`, unless it is open and not past `start`."""
+        """Open the row group that begins at row `first`, unless it is already open and not past `start`."""
         if group == self._group and self.next_row <= start:
             return
         self._group, self._rest, self.next_row = group, None, first
-        # Row size by the first row and by the metadata: repeated texts take less in the file than in memory.
+        # Estimate the row size from the first row and from the metadata. Repeated texts take less space in the
+        # file than in memory.
         metadata = self._file.metadata.row_group(group)
         sample = next(self._file.iter_batches(1, row_groups=[group], use_threads=False), None)
         in_file = int(metadata.total_byte_size) // max(1, int(metadata.num_rows))
@@ -311,7 +313,7 @@ class _ParquetReader:
         self._batches = self._file.iter_batches(rows, row_groups=[group], use_threads=False)
 
     def rows(self, start: int, stop: int) -> Iterator[RecordBatch]:
-        """Yield the rows from `start` to `stop` of the open group as batches with row numbers."""
+        """Yield rows `start` to `stop` of the open group as batches with row numbers."""
         while self.next_row < stop:
             batch = next(self._batches, None) if self._rest is None else self._rest
             if batch is None:
@@ -323,7 +325,7 @@ class _ParquetReader:
                 yield add_row_numbers(batch.slice(begin - first, end - begin), begin)
 
     def abandon_group(self) -> None:
-        """Leave the open group, the rest of which cannot be read."""
+        """Give up on the open group, because the rest of it cannot be read."""
         self._group, self._batches, self._rest = -1, iter(()), None
 
     def close(self) -> None:
@@ -332,12 +334,12 @@ class _ParquetReader:
 
 
 _open_readers: dict[tuple[str, str, int], _ParquetReader] = {}
-"""At most one reader, at the end of the last shard. It is taken out while it is used."""
+"""At most one reader, positioned at the end of the last shard. It is removed while in use."""
 
 
 def _read_parquet(shard: Shard, batch_rows: int) -> Iterator[ReadRows]:
     pa = require("pyarrow", extra="batch")
-    # The digest is part of the key: a file of the same name with other rows is another file.
+    # The digest is part of the key, because a file with the same name may have other rows.
     key = (shard.file.address, shard.file.digest, batch_rows)
     reader = _open_readers.pop(key, None)
     while _open_readers:
@@ -356,7 +358,7 @@ def _read_parquet(shard: Shard, batch_rows: int) -> Iterator[ReadRows]:
                 reader.abandon_group()
             if reader.next_row < stop:
                 yield None, [FailedRow(row, None, _DAMAGED) for row in range(max(start, reader.next_row), stop)]
-    except BaseException:  # also GeneratorExit
+    except BaseException:  # including GeneratorExit
         reader.close()
         raise
     if shard.stop < shard.file.rows:
@@ -366,7 +368,7 @@ def _read_parquet(shard: Shard, batch_rows: int) -> Iterator[ReadRows]:
 
 
 def _split_large(batch: RecordBatch) -> Iterator[RecordBatch]:
-    """Yield the batch in parts of bounded size, at least a row each: Python objects take more memory."""
+    """Yield the batch in parts of limited size, at least one row each. Python objects take more memory than Arrow."""
     if batch.nbytes <= BATCH_BYTES or batch.num_rows == 1:
         yield batch
         return
@@ -400,15 +402,15 @@ def _read_jsonl(source: BinaryIO, shard: Shard, batch_rows: int) -> Iterator[Rea
 
 
 def _to_batches(rows: list[OutputRow], failed: list[FailedRow]) -> Iterator[ReadRows]:
-    """Yield the rows as one batch, or as one batch each if their types do not fit together."""
+    """Yield the rows as one batch, or as one batch each if their types are incompatible."""
     pa = require("pyarrow", extra="batch")
-    # With the names of all rows: Arrow drops a column that only later rows have.
+    # Use the column names of all rows, because Arrow drops a column that only later rows have.
     names = list(dict.fromkeys(name for row in rows for name in row))
     try:
         batch = pa.RecordBatch.from_pylist([{name: row.get(name) for name in names} for row in rows])
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
         if len(rows) == 1:
-            reason = "mixed types in one column, a number too large, or characters that are not Unicode"
+            reason = "mixed types in one column, a number that is too large, or invalid Unicode characters"
             yield None, [*failed, FailedRow(cast("int", rows[0][ROW]), None, reason)]
             return
         for number, row in enumerate(rows):

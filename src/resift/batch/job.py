@@ -45,18 +45,18 @@ EngineName = Literal["local", "ray"]
 SHARD_ROWS = 1000
 PLAN, MANIFEST = "job.json", "manifest.json"
 _SAME_OUTPUT = ("0.2.", "0.3.")
-"""Versions that write the same shards, so that one continues a job of the other."""
+"""Versions that write identical shards, so that one version can resume a job of another."""
 
 
 @runtime_checkable
 class BatchEngine(Protocol):
-    """Runs shards on `workers` processes, and reports each when it is done."""
+    """Runs shards on `workers` processes, and reports each one when it is done."""
 
     name: str
     workers: int
 
     def run(self, work: BatchWork, shards: Sequence[Shard], folder: Path, *, on_rows: OnRows) -> Iterator[ShardReport]:
-        """Yield a report per shard. A shard that exists is skipped."""
+        """Yield a report per shard. A shard whose output exists is skipped."""
         ...
 
 
@@ -64,7 +64,7 @@ class BatchEngine(Protocol):
 class BatchReport:
     """The outcome of a job: rows read, rows written, failed rows, time and number of workers.
 
-    `fresh_rows` were processed in this run, not in an earlier one. `empty` names the inputs without rows.
+    `fresh_rows` counts the rows processed in this run, not in an earlier one. `empty` lists inputs without rows.
     """
 
     folder: Path
@@ -80,7 +80,7 @@ class BatchReport:
 
     @property
     def hours_per_million(self) -> float | None:
-        """Hours for a million rows at the rate of this run; None if there was nothing left to do."""
+        """Hours per million rows at the rate of this run; None if there was nothing left to do."""
         return self.seconds / self.fresh_rows * 1e6 / 3600 if self.fresh_rows else None
 
 
@@ -93,7 +93,7 @@ class BatchProgress:
     failed: int
     seconds: float
     skipped: int = 0
-    """Rows that an earlier run processed, included in `rows`."""
+    """Rows processed by an earlier run, which are included in `rows`."""
 
 
 @check_arguments
@@ -109,10 +109,10 @@ def run_batch(
     on_progress: Callable[[BatchProgress], None] = lambda _: None,
     most_failed: int | None = None,
 ) -> BatchReport:
-    """Do the work on every row of the inputs, and write Parquet shards and a manifest to a folder.
+    """Process every row of the inputs, and write Parquet shards and a manifest to a folder.
 
-    After any failure, run it again: it resumes, and the output has the same bytes. Rows that cannot be
-    processed are in `failed.parquet` with their error. More than `max_failed` of them stop the job.
+    After any failure, run it again: the job resumes, and the output has the same bytes. Rows that cannot be
+    processed are listed in `failed.parquet` with their errors. More than `max_failed` such rows stop the job.
     """
     if most_failed is not None:
         warnings.warn("most_failed= is now max_failed=", DeprecationWarning, stacklevel=2)
@@ -123,14 +123,14 @@ def run_batch(
         ("workers", workers, "processes", 1),
     ):
         if value is not None and value < minimum:
-            raise InputError(f"{name} is {value}; give {minimum} or more {unit}.")
+            raise InputError(f"{name} is {value}; pass {minimum} or more {unit}.")
     folder = Path(out)
     started = time.monotonic()
     files, shards = plan_inputs(find_inputs(inputs, out=folder), shard_rows=shard_rows, columns=work.columns)
     plan = make_plan(work, files, shard_rows=shard_rows)
     if isinstance(engine, str):
         engine = RayEngine(workers) if engine == "ray" else LocalEngine(workers)
-    busy = f"{folder} is being written by another run. Wait for it, or name another folder."
+    busy = f"{folder} is being written by another run. Wait for it to finish, or choose another folder."
     with file_lock(folder / ".lock", busy=busy):
         check_plan(folder, plan)
         Attempts.job_started(folder)
@@ -174,7 +174,7 @@ class _Tally:
     started_s: float
     reports: list[ShardReport] = field(default_factory=list)
     in_progress: dict[str, int] = field(default_factory=dict)
-    # Running sums: adding up a million reports after each shard would take longer than the work.
+    # Running totals: adding up a million reports after each shard would take longer than the work itself.
     rows: int = 0
     skipped: int = 0
     failed: int = 0
@@ -210,7 +210,7 @@ def _merge_failures(folder: Path) -> None:
 
 
 def make_plan(work: BatchWork, files: Sequence[InputFile], *, shard_rows: int) -> dict[str, object]:
-    """Return everything that determines the output: kind, options, models, content of the inputs."""
+    """Return everything that determines the output: kind, options, models and content of the inputs."""
     return {
         "version": 1,
         "kind": work.kind,
@@ -222,32 +222,32 @@ def make_plan(work: BatchWork, files: Sequence[InputFile], *, shard_rows: int) -
 
 
 def check_plan(folder: Path, plan: Mapping[str, object]) -> None:
-    """Write the plan to a new folder; refuse a folder with the shards of another job."""
+    """Write the plan to a new folder. Rejects a folder that contains the shards of another job."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / PLAN
     if not path.exists():
-        # Shards of an unknown job would be taken for finished ones of this job.
+        # Shards of an unknown job would be mistaken for finished shards of this job.
         if any(folder.glob("part-*.parquet")):
-            raise InputError(f"{folder} has shards but no {PLAN}; name an empty folder.")
+            raise InputError(f"{folder} contains shards but no {PLAN}; choose an empty folder.")
         atomic_write(path, to_json(plan, indent=2) + "\n")
         return
     try:
         before = json.loads(path.read_text())
     except ValueError:
-        raise InputError(f"{path} is damaged; name an empty folder.") from None
-    # Through JSON, in which tuples are lists.
+        raise InputError(f"{path} is damaged; choose an empty folder.") from None
+    # Compare after conversion to JSON, which turns tuples into lists.
     different = [key for key in plan if before.get(key) != json.loads(to_json(plan[key]))]
     if "resift" in different and str(before["resift"]).startswith(_SAME_OUTPUT):
         different.remove("resift")
     if different:
         raise InputError(
-            f"{folder} belongs to another job: other {', '.join(different)}. Name an empty folder, or run "
-            "the same job to resume it."
+            f"{folder} belongs to another job with different {', '.join(different)}. Choose an empty folder, or "
+            "run the same job to resume it."
         )
 
 
 def write_manifest(folder: Path, plan: Mapping[str, object], reports: Sequence[ShardReport]) -> None:
-    """Write counts and digests of every shard. After this, the job is complete."""
+    """Write the counts and digest of every shard. After this, the job is complete."""
     shards = [
         {
             "name": f"{report.name}.parquet",
@@ -263,18 +263,18 @@ def write_manifest(folder: Path, plan: Mapping[str, object], reports: Sequence[S
 
 
 def sum_rows(reports: Sequence[ShardReport]) -> dict[str, int]:
-    """Return the numbers of rows that were read, were written and failed."""
+    """Return the total number of rows read, rows written and failed rows."""
     return {name: sum(getattr(each, name) for each in reports) for name in ("rows", "written", "failed")}
 
 
 MAX_ATTEMPTS = 6
-"""Attempts to write to a store that fails: two first writers, or a server that restarts."""
+"""Attempts to write to a failing store, for example if two workers create it at once or a server restarts."""
 _BATCH_ROWS = 4096
 _MAX_SHOWN_IDS = 5
 
 
 class PrecomputedVectors:
-    """An embedder that returns given vectors, under the name of the model that made them."""
+    """An embedder that returns precomputed vectors, under the name of the model that produced them."""
 
     def __init__(self, model_name: str) -> None:
         self.model_name = model_name
@@ -292,7 +292,8 @@ class PrecomputedVectors:
 class LoadWork:
     """Writes the rows of an index job to a store, and returns their ids as receipts.
 
-    `store` is an index file, or a pipeline file (YAML) with one store. `model` made the vectors.
+    `store` is an index file, or a pipeline file (YAML) with one store. `model` is the embedder that
+    produced the vectors.
     """
 
     store: str
@@ -307,7 +308,7 @@ class LoadWork:
         return {"store": self.store, "model": self.model}
 
     def __call__(self, batch: RecordBatch) -> RecordBatch:
-        """Return the receipts, after the store has the documents."""
+        """Write the documents to the store, and return the receipts."""
         rows = batch.to_pylist()
         if self.store not in _stores:
             _stores[self.store] = open_store(self.store, self.model)
@@ -329,8 +330,8 @@ def load_shards(
     """Load the shards of a finished index job into a store, in parallel if the store supports it.
 
     `store` is an index file, which is created if necessary, or a pipeline file (YAML) with one store. An
-    interrupted run resumes with the shards that have no receipt. Documents with the same id in the store are
-    replaced. Different documents with the same id in the shards are refused.
+    interrupted run resumes with the shards that have no receipt. Existing documents with the same id are
+    replaced. Shards in which different documents have the same id are rejected.
     """
     source, target = Path(folder), Path(store).absolute()
     path = source / MANIFEST
@@ -345,13 +346,13 @@ def load_shards(
     if single_writer and (isinstance(engine, str) or engine.workers != 1):
         engine, workers = "local", 1
     shards = [source / shard["name"] for shard in manifest["shards"]]
-    if not (receipts / MANIFEST).exists():  # else all of them are in the store
+    if not (receipts / MANIFEST).exists():  # otherwise, all of them are already in the store
         check_duplicate_ids(shards)
     return run_batch(work, shards, receipts, engine=engine, workers=workers, on_progress=on_progress)
 
 
 def open_store(file: str, model: str) -> Any:
-    """Open the store to load: an index file, or the store of a pipeline file."""
+    """Open the store to load the shards into: an index file, or the store of a pipeline file."""
     vectors = PrecomputedVectors(model)
     if Path(file).suffix.lower() not in (".yaml", ".yml"):
         return SQLiteStore(file, embedder=vectors, create=True)
@@ -360,24 +361,24 @@ def open_store(file: str, model: str) -> Any:
 
     sections = load_yaml(file)["stores"]
     if len(sections) != 1:
-        raise InputError(f"{file} has {len(sections)} stores; name a file with the one to load.")
+        raise InputError(f"{file} has {len(sections)} stores; pass a file with one store.")
     store = build_store(sections[0])[0].owner
     embedder = getattr(store, "embedder", None)
     if embedder is None or not callable(getattr(store, "add", None)):
-        raise InputError(f"The store of {file} takes no vectors; give it `embedder: {model}`.")
+        raise InputError(f"The store in {file} does not accept vectors; set `embedder: {model}`.")
     if embedder_name(embedder) != model:
-        raise InputError(f"The store of {file} has vectors of {embedder_name(embedder)}; the shards, of {model}.")
+        raise InputError(f"The store in {file} has vectors of {embedder_name(embedder)}, but the shards of {model}.")
     store.embedder = vectors
     return store
 
 
 async def _prepare_store(work: LoadWork, receipts: Path) -> bool:
-    """Delete receipts of documents that the store no longer has; return whether it takes one writer only."""
+    """Delete outdated receipts if the store is empty. Returns whether the store supports only one writer."""
     store = open_store(work.store, work.model)
     try:
         if (receipts / MANIFEST).exists() and await store.count() == 0:
             shutil.rmtree(receipts)
-        # A folder of Qdrant can be opened by one process.
+        # A local Qdrant folder can be opened by only one process.
         return isinstance(store, SQLiteStore) or bool(getattr(store, "single_writer", False))
     finally:
         await store.close()
@@ -391,16 +392,16 @@ async def _add_documents(store: Any, rows: Sequence[JsonObject]) -> None:
             await store.add(documents)
         except StoreError as exc:
             if attempt == MAX_ATTEMPTS:
-                raise StopJobError(f"{exc} Start again to resume here.") from exc
-            await asyncio.sleep(0.1 * 2**attempt * random.uniform(0.5, 1))  # noqa: S311 - not a secret
+                raise StopJobError(f"{exc} Run the job again to resume here.") from exc
+            await asyncio.sleep(0.1 * 2**attempt * random.uniform(0.5, 1))  # noqa: S311 - not cryptography
         else:
             return
 
 
 def check_duplicate_ids(shards: Sequence[Path]) -> None:
-    """Refuse shards in which different documents have the same id: a store would keep one of them.
+    """Reject shards in which different documents have the same id, because a store would keep only one of them.
 
-    Takes 16 bytes per document: 160 MB for ten million.
+    Uses 16 bytes of memory per document: 160 MB for ten million.
     """
     np = require("numpy", extra="local")
     pairs = ((_hash(id), _hash(content)) for id, content in _read_documents(shards))
@@ -414,14 +415,14 @@ def check_duplicate_ids(shards: Sequence[Path]) -> None:
     names = sorted({id for id, _ in _read_documents(shards) if _hash(id) in duplicates})
     shown = ", ".join(map(repr, names[:_MAX_SHOWN_IDS])) + (", …" if len(names) > _MAX_SHOWN_IDS else "")
     raise InputError(
-        f"{len(names)} id{'s name' if len(names) > 1 else ' names'} several different documents, "
-        f"of which a store keeps one: {shown}. Nothing was loaded. "
-        "Give each row its own id, or none, and run again into a new folder."
+        f"{len(names)} id{'s are' if len(names) > 1 else ' is'} shared by different documents, "
+        f"of which a store would keep only one: {shown}. Nothing was loaded. "
+        "Give each row a unique id or no id, and run the index job again in a new folder."
     )
 
 
 def _read_documents(shards: Sequence[Path]) -> Iterator[tuple[str, str]]:
-    """Yield each row's id and content."""
+    """Yield the id and content of each row."""
     for shard in shards:
         with require("pyarrow.parquet", extra="batch").ParquetFile(shard) as file:
             for batch in file.iter_batches(_BATCH_ROWS, columns=["id", "text", "metadata"]):

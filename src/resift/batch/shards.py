@@ -1,4 +1,4 @@
-"""The interface of a kind of work, and how one shard is processed: written completely or not at all."""
+"""The interface of batch work, and the processing of one shard, which is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ if TYPE_CHECKING:
     from pyarrow.parquet import ParquetWriter
 
 ERROR = "error"
-"""The column with the reason why a row failed; null if it did not."""
+"""The column with the reason why a row failed; null for other rows."""
 
 Row = Mapping[str, object]
 
 
 class StopJobError(ResiftError):
-    """A failure that is not the row's fault. The job stops; started again, it resumes here."""
+    """A failure that is not caused by a row. The job stops, and it resumes here when run again."""
 
 
 @runtime_checkable
 class BatchWork(Protocol):
-    """A kind of work. It is picklable, and loads its models at the first batch, once per worker.
+    """A kind of work. It must be picklable, and it loads its models at the first batch, once per worker.
 
-    Called with a `pyarrow.RecordBatch`, it returns one with one or more rows for each input row, in the same
-    order, with the input row's number in the column `row`. A row that fails is returned with its `error`.
+    It is called with a `pyarrow.RecordBatch` and returns another one, with one or more rows for each input row
+    in the same order. The column `row` contains the number of the input row. A row that fails is returned with
+    its `error`.
     """
 
     kind: str
@@ -49,12 +50,12 @@ class BatchWork(Protocol):
         ...
 
     def __call__(self, batch: RecordBatch) -> RecordBatch:
-        """Return the output of these rows."""
+        """Return the output for these rows."""
         ...
 
 
 def map_rows(rows: Sequence[Row], function: Callable[[Row], list[OutputRow]]) -> list[OutputRow]:
-    """Apply a function to every row. A row that fails becomes a row with its id and its error."""
+    """Apply a function to every row. A row that fails becomes an output row with its id and its error."""
     results: list[OutputRow] = []
     for row in rows:
         try:
@@ -84,7 +85,7 @@ def to_batch(rows: Sequence[Row], columns: Mapping[str, str]) -> RecordBatch:
 
 
 def describe_error(exc: BaseException) -> str:
-    """Return the reason of a failure. Other libraries' messages may quote a row, so only their type."""
+    """Return the reason for a failure. Messages of other libraries may quote a row, so only the type is used."""
     if isinstance(exc, OSError) and exc.strerror:
         return exc.strerror
     return str(exc) if isinstance(exc, ResiftError) else type(exc).__name__
@@ -96,17 +97,17 @@ def text_or_none(value: object) -> str | None:
 
 
 OnRows = Callable[[str, int], None]
-"""Called with the name of a shard and the number of its rows that are done."""
+"""Called with the name of a shard and the number of its finished rows."""
 
 FAILED = "failed"
 MAX_DEATHS = 200
-"""Workers that may die on one shard. Each deadly row costs a few."""
+"""Maximum number of workers that may die on one shard. Each deadly row costs a few workers."""
 _ROW_GROUP = 256
 
 
 @dataclass(frozen=True, slots=True)
 class ShardReport:
-    """The outcome of a shard: rows in, rows out, failed rows. `skipped` if an earlier run did it."""
+    """The outcome of a shard: rows read, rows written, failed rows. `skipped` if an earlier run finished it."""
 
     name: str
     rows: int
@@ -119,10 +120,10 @@ class ShardReport:
 def run_shard(
     work: BatchWork, shard: Shard, folder: Path, *, on_rows: Callable[[int], None] = lambda _: None
 ) -> ShardReport:
-    """Process one shard, unless its output exists. The file appears under its name when it is complete.
+    """Process one shard, unless its output exists. The output gets its final name when it is complete.
 
     A shard that lost workers before is processed row by row, and a row that keeps killing workers fails.
-    `on_rows` is called with the number of rows that are done.
+    `on_rows` is called with the number of finished rows.
     """
     report = load_report(shard, folder)
     if report is not None:
@@ -133,7 +134,7 @@ def run_shard(
         for done, batch in _process(work, shard, attempts, failures):
             out.write(batch)
             on_rows(done)
-        # Failures are on disk before the output: a shard that exists is fully accounted for.
+        # Write failures before the output, so that all rows of an existing shard are accounted for.
         if failures:
             pa = require("pyarrow", extra="batch")
             columns = {"file": pa.string(), ROW: pa.int64(), "id": pa.string(), ERROR: pa.string()}
@@ -155,7 +156,7 @@ def load_report(shard: Shard, folder: Path) -> ShardReport | None:
             continue
         try:
             counts.append(int(pq.read_metadata(path).num_rows))
-        except Exception as exc:  # it was complete once, so it was changed later
+        except Exception as exc:  # the file was complete once, so it was changed later
             message = f"{path} was damaged after it was written; delete it and run again."
             raise ResiftError(message) from exc
     written, failed = counts
@@ -167,7 +168,7 @@ def load_report(shard: Shard, folder: Path) -> ShardReport | None:
 def _process(
     work: BatchWork, shard: Shard, attempts: Attempts, failures: list[FailedRow]
 ) -> Iterator[tuple[int, RecordBatch]]:
-    """Yield the outputs, each with the number of rows of the shard that are done by then."""
+    """Yield the outputs, each with the number of rows of the shard finished so far."""
     rows = 0
     for batch, unreadable in read_shard(shard, getattr(work, "rows_at_once", BATCH_ROWS)):
         failures += unreadable
@@ -183,7 +184,7 @@ def _process(
 
 
 def _split_if_deadly(batch: RecordBatch, attempts: Attempts, failures: list[FailedRow]) -> Iterator[RecordBatch]:
-    """Yield the batch or, if workers died before, its rows one by one without those that killed them."""
+    """Yield the batch. If workers died before, yield its rows one by one, without those that killed workers."""
     if not attempts.careful:
         yield batch
         return
@@ -196,7 +197,7 @@ def _split_if_deadly(batch: RecordBatch, attempts: Attempts, failures: list[Fail
 
 
 def _apply(work: BatchWork, batch: RecordBatch, failures: list[FailedRow]) -> Iterator[RecordBatch]:
-    """Run the work on all rows. If that fails, run it on each row alone, so that only bad rows fail."""
+    """Run the work on all rows. If that fails, run it on each row separately, so that only bad rows fail."""
     try:
         output = work(batch)
     except StopJobError:
@@ -227,17 +228,17 @@ def _take_errors(output: RecordBatch, failures: list[FailedRow]) -> RecordBatch:
 
 
 class Attempts:
-    """Notes about earlier attempts at a shard whose workers died: a line per attempt, then a line per row.
+    """Log of earlier attempts at a shard whose workers died: a line per attempt, then a line per row.
 
-    Two lost workers may be chance, so the third attempt goes row by row. A row is deadly if three workers
-    died while processing it, so that workers killed at random blame no innocent row. No row is blamed if the
-    job itself was killed and started again.
+    Two lost workers may be a coincidence, so the third attempt goes row by row. A row is deadly if three
+    workers died while processing it, so that random kills are not blamed on an innocent row. No row is blamed
+    if the job itself was killed and started again.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         lines = path.read_text().split() if path.exists() else []
-        # The last line before each "begin" is the row at which a worker ended.
+        # The last line before each "begin" shows where a worker stopped.
         ends = [line for line, following in pairwise([*lines, "begin"]) if following == "begin"]
         deaths = Counter(line for line in ends if line != "job")
         if deaths.total() > MAX_DEATHS:
@@ -248,7 +249,7 @@ class Attempts:
     @classmethod
     @contextmanager
     def record(cls, folder: Path, shard: Shard) -> Iterator[Attempts]:
-        """Record an attempt from start to end. Only a worker that dies leaves its notes."""
+        """Record an attempt from start to end. The log remains only if the worker dies."""
         path = folder / f".{shard.name}.attempts"
         attempts = cls(path)
         attempts.add("begin")
@@ -259,19 +260,19 @@ class Attempts:
 
     @staticmethod
     def job_started(folder: Path) -> None:
-        """Note in the files of an earlier run that the job was started again."""
+        """Record in the logs of an earlier run that the job was started again."""
         for path in folder.glob(".part-*.attempts"):
             with path.open("a") as file:
                 file.write("job\n")
 
     def add(self, line: str) -> None:
-        """Add a line: a start, or the row that a worker is processing."""
+        """Append a line: the start of an attempt, or the row that a worker is processing."""
         with self._path.open("a") as file:
             file.write(f"{line}\n")
 
 
 class ShardWriter:
-    """Writes rows to a Parquet file in row groups of one size: equal rows give equal bytes."""
+    """Writes rows to a Parquet file in row groups of fixed size, so that equal rows give equal bytes."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -309,7 +310,7 @@ class ShardWriter:
 
 @contextmanager
 def atomic_parquet(target: Path) -> Iterator[ShardWriter]:
-    """Open a Parquet file that appears under its name when it is complete and on disk."""
+    """Open a Parquet file that gets its final name when it is complete and on disk."""
     with atomic_file(target) as file:
         writer = ShardWriter(file)
         yield writer

@@ -41,7 +41,7 @@ def ranking_status(ranking: Ranking) -> OutputRow:
 
 
 def require_text(row: Row, keys: Sequence[str] | None) -> RecordText:
-    """Return the text of a row; raise InputError with the fields of a row without text."""
+    """Return the text of a row. Raises InputError with the row's fields if it has no text."""
     text = read_text(row, keys)
     if not text.text.strip():
         fields = {key: value for key, value in row.items() if key != "row" and value is not None}
@@ -50,11 +50,11 @@ def require_text(row: Row, keys: Sequence[str] | None) -> RecordText:
 
 
 def require_query(row: Row, column: str) -> str:
-    """Return the query of a row, or raise InputError."""
+    """Return the query of a row. Raises InputError if it is missing or empty."""
     query = row.get(column)
     if not isinstance(query, str) or not query.strip():
-        what = "empty" if isinstance(query, str) else describe_type(query)
-        raise InputError(f"{column} is {what}; a query is needed.")
+        problem = "empty" if isinstance(query, str) else describe_type(query)
+        raise InputError(f"{column} is {problem}; it must be a non-empty string.")
     return query
 
 
@@ -81,7 +81,7 @@ class EmbedWork:
         """Return the vectors."""
         rows, keys = batch.to_pylist(), check_text_keys(self.text_keys)
         texts = [text for row in rows if (text := read_text(row, keys).text).strip()]
-        # All texts at once, so that the model's threads do not wait for one another.
+        # Embed all texts at once, so that the model's threads do not wait for one another.
         vectors = dict(zip(texts, _embed(texts, self.model, self.embed_kind), strict=True))
 
         def embed_row(row: Row) -> list[OutputRow]:
@@ -97,7 +97,7 @@ class IndexWork:
 
     The text is the title and every other text field of a row, joined, or the fields named by `text_keys`.
     All other fields become metadata. Each chunk is a row: `id`, `text`, `metadata` (JSON) and `vector`. Its
-    id is the document's id and a number; a document without an id is named by its content.
+    id is the document's id and a number. For a document without an id, a hash of the content is used.
     """
 
     model: str = DEFAULT_EMBEDDER
@@ -126,12 +126,12 @@ class IndexWork:
     def split(self, row: Row) -> list[OutputRow]:
         """Return the chunks of a document, without vectors."""
         text = require_text(row, check_text_keys(self.text_keys))
-        # In a batch, every row has the keys of all rows, with null for the missing ones.
+        # In a batch, every row has the keys of all rows, with null for missing values.
         fields = read_metadata(row, text, without=("row",))
         metadata = {key: value for key, value in fields.items() if value is not None}
         id = text_or_none(next((row[key] for key in ID_KEYS if row.get(key) is not None), None))
         if not id:
-            # With the metadata: the same words at two addresses are two documents.
+            # Include the metadata, because the same text at two addresses is two documents.
             content = f"{text.body}\0{to_json(metadata)}" if metadata else text.body
             id = hashlib.sha256(content.encode()).hexdigest()[:16]
         pieces = list(chunks(text.body, ChunkSize(self.words, self.overlap)))
@@ -150,11 +150,11 @@ INDEX_COLUMNS = {"id": "text", "text": "text", "metadata": "text", "vector": "ve
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RerankWork:
-    """Reranks the `candidates` of each row for its `query`. Candidates are texts, or structs with a text.
+    """Reranks the `candidates` of each row for its `query`. Candidates are texts or structs with a text field.
 
     The text of a struct is its title and every other text field, joined, or the fields named by `text_keys`.
     The output is `order` (positions of the candidates, best first), `ids` if candidates have them, `scores`
-    in that order (null: not scored), `tier`, `degraded` and `reason`.
+    in that order (null if not scored), `tier`, `degraded` and `reason`.
     """
 
     model: str = DEFAULT_MODEL
@@ -184,8 +184,8 @@ class RerankWork:
     def _rerank(self, row: Row) -> list[OutputRow]:
         query, candidates = require_query(row, self.query_column), row.get(self.candidates_column)
         if not isinstance(candidates, list):
-            what = describe_type(candidates)
-            raise InputError(f"{self.candidates_column} is {what}; give a list, or an empty one.")
+            kind = describe_type(candidates)
+            raise InputError(f"{self.candidates_column} is {kind}; pass a list, which may be empty.")
         keys = check_text_keys(self.text_keys)
         texts = [candidate_text(candidate, index, keys) for index, candidate in enumerate(candidates)]
         ids = [text_or_none(each.get("id")) if isinstance(each, Mapping) else None for each in candidates]
@@ -203,12 +203,12 @@ class RerankWork:
 
 
 def candidate_text(candidate: object, index: int, keys: Sequence[str] | None) -> str:
-    """Return the text of a candidate, "" for null."""
+    """Return the text of a candidate, or "" for null."""
     if isinstance(candidate, Mapping):
         return read_text(candidate, keys).text
     if candidate is not None and not isinstance(candidate, str):
-        what = describe_type(candidate)
-        raise InputError(f"Candidate {index} is {what}; give texts, or structs with a text.")
+        kind = describe_type(candidate)
+        raise InputError(f"Candidate {index} is {kind}; pass texts or structs with a text field.")
     return candidate or ""
 
 
@@ -216,7 +216,7 @@ _embedders: dict[str, Embedder] = {}
 
 
 def _embed(texts: list[str], model: str, kind: EmbedKind = "document") -> list[NDArray[float32]]:
-    """Return one vector per text, from this process's embedder."""
+    """Return one vector per text. The embedder is cached per process."""
     if not texts:
         return []
     _load_model(model, "bi-encoder")
@@ -225,7 +225,7 @@ def _embed(texts: list[str], model: str, kind: EmbedKind = "document") -> list[N
 
 
 def _load_model(model: str, kind: Kind) -> None:
-    """Load a model before the first row: without it every row would fail, so the job stops."""
+    """Load a model before the first row. If this fails, the job stops, because every row would fail."""
     from resift.models.loading import load
 
     try:
@@ -235,7 +235,7 @@ def _load_model(model: str, kind: Kind) -> None:
 
 
 def _pinned_files(model: str) -> dict[str, object]:
-    """Return the pinned digests of a model's files: a job must not resume with other weights."""
+    """Return the pinned digests of a model's files, because a job must not resume with other weights."""
     from resift.models.registry import find_spec
 
     return {"model": model, "files": {pinned.name: pinned.sha256 for pinned in find_spec(model).files}}
@@ -243,9 +243,9 @@ def _pinned_files(model: str) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluateWork:
-    """Answers the `query` of each row: `ids` and `scores`, best first, and `trace`.
+    """Runs a pipeline on the `query` of each row. The output is `ids` and `scores`, best first, and `trace`.
 
-    `pipeline` is a YAML file. `trace` is the complete ranking as JSON: `Ranking.from_json` reads it, for
+    `pipeline` is a YAML file. `trace` is the complete ranking as JSON. `Ranking.from_json` reads it, for
     `why` and `explain`.
     """
 
@@ -265,7 +265,7 @@ class EvaluateWork:
         return {"k": self.k, "query": self.query_column, **_pipeline_identity(self.pipeline)}
 
     def __call__(self, batch: RecordBatch) -> RecordBatch:
-        """Return the answers."""
+        """Return the rankings with their traces."""
         columns = {"id": "text", "ids": "texts", "scores": "scores", **STATUS_COLUMNS, "trace": "text"}
         return to_batch(map_rows(batch.to_pylist(), self._search), columns)
 
@@ -284,7 +284,7 @@ class EvaluateWork:
 
 
 def _pipeline_identity(file: str) -> dict[str, str]:
-    """Return a digest of everything that could change the answers: the file, its stores now, the code."""
+    """Return a digest of everything that could change the results: the file, the state of its stores, the code."""
     pipeline, system = _open_pipeline(file)
     # An index file counts its writes, including those that are still in the write-ahead log.
     owners = [ref.owner for ref in pipeline.stores]
@@ -294,8 +294,8 @@ def _pipeline_identity(file: str) -> dict[str, str]:
 
 @cache
 def _open_pipeline(file: str) -> tuple[Pipeline, System]:
-    """Return this process's pipeline of a file, whose stores must exist."""
+    """Return the pipeline defined in a file, whose stores must exist. It is cached per process."""
     system = find_system(file)
     if system.needs_corpus:
-        raise InputError(f"{file}: name a pipeline file whose stores exist, each with its path.")
+        raise InputError(f"{file}: pass a pipeline file whose stores exist, each with its path.")
     return system.open(None), system
