@@ -147,7 +147,7 @@ def test_a_target_that_is_not_a_file_is_not_replaced(tmp_path):
 def test_sources_without_articles_are_refused(tmp_path):
     """Nothing to read, nothing there: said before any work."""
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataFormatError, match="No file"):
+    with pytest.raises(DataFormatError, match="No readable files"):
         asyncio.run(build_pack(tmp_path / "empty", tmp_path / "p.lbug", embedder=WordEmbedder()))
     with pytest.raises(DataFormatError, match="No such"):
         asyncio.run(build_pack(tmp_path / "nowhere", tmp_path / "p.lbug", embedder=WordEmbedder()))

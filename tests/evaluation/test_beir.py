@@ -34,7 +34,7 @@ def test_a_judged_query_without_text_is_reported_with_its_line(folder):
     file = folder / "qrels" / "test.tsv"
     with file.open("a") as out:
         out.write("q9\tapple\t1\n")
-    with pytest.raises(DataFormatError, match=r"'q9' is judged but not in queries\.jsonl") as caught:
+    with pytest.raises(DataFormatError, match=r"'q9' has judgments but is not in queries\.jsonl") as caught:
         read_collection(folder)
     assert (caught.value.file, caught.value.line) == (str(file), file.read_text().count("\n"))
 

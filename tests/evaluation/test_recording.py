@@ -386,7 +386,7 @@ def test_the_held_out_half_is_never_the_training_half():
     with pytest.raises(InputError, match="must not be evaluated"):
         split_by_name(recording, "test", "test")
     again = Recording(HEADER, (*make_queries(5), *(replace(one, split="dev") for one in make_queries(5))))
-    with pytest.raises(InputError, match="5 queries are in both halves"):
+    with pytest.raises(InputError, match="5 queries are in both splits"):
         split_by_name(again, "dev", "test")
     with pytest.raises(InputError, match="No split 'tset'"):
         split_by_name(recording, "train", "tset")
