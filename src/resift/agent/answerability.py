@@ -139,20 +139,23 @@ class Question:
             missing_number=float(not self._numbers <= numbers),
         )
 
-    def _has_answer(self, sentence: str, wanted: AnswerType) -> bool:
-        if wanted.name == "person":
-            known = set(words(self.text))
-            if any(words(name)[:1] and words(name)[0] not in known for name in _CAPITAL.findall(sentence)):
+    def _has_answer(self, sentence: str, answer_type: AnswerType) -> bool:
+        if answer_type.name == "person":
+            question_words = set(words(self.text))
+            if any(words(name)[:1] and words(name)[0] not in question_words for name in _CAPITAL.findall(sentence)):
                 return True
             # Two capitalized words at the start are a name: "Isaac Newton explained".
-            if _NAME_AT_START.match(sentence) and not set(words(sentence)[:2]) <= known:
+            if _NAME_AT_START.match(sentence) and not set(words(sentence)[:2]) <= question_words:
                 return True
-            return wanted.answer.search(" ".join(word for word in words(sentence) if word not in known)) is not None
+            return (
+                answer_type.answer.search(" ".join(word for word in words(sentence) if word not in question_words))
+                is not None
+            )
         # Numbers in the question are not the answer: "in 2022" does not say how many.
         rest = sentence.lower()
         for number in self._numbers:
             rest = rest.replace(number, " ")
-        return wanted.answer.search(rest) is not None
+        return answer_type.answer.search(rest) is not None
 
 
 @lru_cache(maxsize=512)
@@ -218,7 +221,7 @@ class Evidence:
 
     @property
     def scorer(self) -> str:
-        """The best scorer that was used."""
+        """The most reliable scorer that was used."""
         if self.logit is not None:
             return CROSS_ENCODER
         return WORDS if self.cosine is None else VECTORS

@@ -1,4 +1,4 @@
-"""KnowledgeGraphAgent: vector search, expansion over the graph, reranking, and an answer with citations."""
+"""KnowledgeGraphAgent: vector search, graph expansion, reranking, and an answer with citations."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ class KnowledgeGraphAgent:
             neighborhood = await run_until(deadline, expansion)
             wider = await self._add_linked_sections(question, ranking, neighborhood, deadline)
             if wider.partial:
-                note = "not all were scored; order kept"
+                note = "not all hits were scored; order kept"
                 record = make_record(StageKind.RERANK, CENTRALITY, wider.hits, note=note)
                 return self._cut(_apply_order(wider, FusedHits(wider.hits, record)))
             return self._cut(_apply_order(wider, reranker.rerank(wider, neighborhood)))
@@ -251,8 +251,8 @@ class KnowledgeGraphAgent:
         """Add the best section of each linked article to the hits, scored in the same way."""
         if not self.enable_multidoc or ranking.hits[0].source != VECTORS or ranking.unscored:
             return ranking
-        known = {hit.id for hit in (*ranking.hits, *ranking.cut)}
-        search = asyncio.to_thread(self._search_linked_articles, question, neighborhood, known)
+        hit_ids = {hit.id for hit in (*ranking.hits, *ranking.cut)}
+        search = asyncio.to_thread(self._search_linked_articles, question, neighborhood, hit_ids)
         extra = await run_until(deadline, search)
         if not extra:
             return ranking
@@ -266,12 +266,12 @@ class KnowledgeGraphAgent:
         wider = _apply_order(ranking, merged, *rescored.trace)
         return replace(wider, cut=(*wider.cut, *unscored))
 
-    def _search_linked_articles(self, question: str, neighborhood: Neighborhood, known: Collection[str]) -> FusedHits:
+    def _search_linked_articles(self, question: str, neighborhood: Neighborhood, hit_ids: Collection[str]) -> FusedHits:
         """Return the best section of each linked article by cosine, at most max_results of them."""
         hops = {article: distance for article, distance in neighborhood.distance.items() if distance > 0}
         query = self._embed_question(question)
         vectors = self.pack.vectors()
-        rows = [i for i, article in enumerate(vectors.articles) if article in hops and vectors.ids[i] not in known]
+        rows = [i for i, article in enumerate(vectors.articles) if article in hops and vectors.ids[i] not in hit_ids]
         best: dict[str, tuple[float, str]] = {}
         for i, score in zip(rows, (vectors.matrix[rows] @ query).tolist() if rows else [], strict=True):
             article = vectors.articles[i]

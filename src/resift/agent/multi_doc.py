@@ -118,14 +118,14 @@ class MultiDocSynthesizer:
 
     def passages(self, hits: Sequence[Hit]) -> list[Passage]:
         """Return the passages that an answer may use."""
-        used: Counter[str] = Counter()
+        passage_counts: Counter[str] = Counter()
         passages: list[Passage] = []
         for number, hit in enumerate(hits, start=1):
             article = article_id(hit)
-            is_new = used[article] == 0
-            if (is_new and len(used) >= self.max_documents) or used[article] >= self.per_document:
+            is_new = passage_counts[article] == 0
+            if (is_new and len(passage_counts) >= self.max_documents) or passage_counts[article] >= self.per_document:
                 continue
-            used[article] += 1
+            passage_counts[article] += 1
             passages.append(Passage(number, hit))
         return passages
 

@@ -47,7 +47,7 @@ def fetch_rows(connection: Connection, statement: str, parameters: JsonMapping |
     result = connection.execute(statement, dict(parameters or {}))
     assert not isinstance(result, list)  # noqa: S101 - a list is returned only for several statements
     rows = result.get_all()
-    result.close()  # an open result holds memory of the engine
+    result.close()  # an open result holds memory in the engine
     return cast("list[list[JsonValue]]", rows)
 
 
@@ -204,13 +204,13 @@ class Pack:
         return [sections[id] for id in ids if id in sections]
 
     def neighbors(self, articles: Iterable[str]) -> list[tuple[str, str]]:
-        """Return (article, linked article) for links in either direction, sorted."""
+        """Return sorted (article, linked article) pairs for links in either direction."""
         ids = sorted(articles)
         rows = self._fetch("neighbors", {"ids": ids}) if ids and self.has_links else []
         return [(str(article), str(other)) for article, other in rows]
 
     def links_among(self, articles: Iterable[str]) -> list[tuple[str, str, int]]:
-        """Return (from, to, times) for the links between these articles, sorted."""
+        """Return sorted (from, to, times) tuples for the links between these articles."""
         ids = sorted(articles)
         rows = self._fetch("links_among", {"ids": ids}) if ids and self.has_links else []
         return [(str(source), str(target), int(times or 1)) for source, target, times in rows]
@@ -295,7 +295,7 @@ def expand(pack: Pack, articles: Sequence[str], *, hops: int = 1, max_nodes: int
 
 
 def check_bounds(hops: int, max_nodes: int) -> None:
-    """Raise InputError unless the bounds of an expansion are within their limits."""
+    """Raise InputError if the bounds of an expansion are out of range."""
     if type(hops) is not int or not 0 <= hops <= MAX_HOPS:
         raise InputError(f"hops is {hops!r}; pass 0 to {MAX_HOPS}.")
     if type(max_nodes) is not int or not 1 <= max_nodes <= MAX_NODES:

@@ -124,7 +124,7 @@ class ExtractiveWriter:
     async def _score(
         self, question: str, candidates: Sequence[_Candidate], deadline: Deadline
     ) -> tuple[str, list[float], list[str]]:
-        """Return the scorer that worked, its scores, and notes about scorers that were skipped."""
+        """Return the first scorer that succeeded, its scores, and notes about skipped scorers."""
         texts = [f"{candidate.heading}: {candidate.text}" for candidate in candidates]
         notes: list[str] = []
         for scorer, score in ((CROSS_ENCODER, self._score_by_model), (VECTORS, self._score_by_vectors)):

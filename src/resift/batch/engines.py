@@ -22,7 +22,7 @@ from resift.models.engine import usable_cores, use_workers
 from resift.models.registry import ModelFiles, allowed_folders, restore_allowed
 
 _RAY_ATTEMPTS = 3
-"""Attempts to start a local Ray cluster, because Ray's own timeout is too short for a busy machine."""
+"""Attempts to start a local Ray cluster. Ray's own timeout is too short for a busy machine."""
 
 
 @dataclass(eq=False)

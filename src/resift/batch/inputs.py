@@ -85,7 +85,7 @@ def find_inputs(paths: PathLike | Sequence[PathLike], *, out: Path | None = None
         elif os.path.isfile(address):
             addresses.append(address)
         else:
-            raise DataFormatError("no such file, folder or pattern", file=address)
+            raise DataFormatError("no such file or folder, and not a pattern", file=address)
     if out is not None:
         output = out.resolve()
         exact = {str(os.fspath(each)) for each in requested}

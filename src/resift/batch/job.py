@@ -367,7 +367,8 @@ def open_store(file: str, model: str) -> Any:
     if embedder is None or not callable(getattr(store, "add", None)):
         raise InputError(f"The store in {file} does not accept vectors; set `embedder: {model}`.")
     if embedder_name(embedder) != model:
-        raise InputError(f"The store in {file} has vectors of {embedder_name(embedder)}, but the shards of {model}.")
+        message = f"The store in {file} uses {embedder_name(embedder)}, but the vectors in the shards are from {model}."
+        raise InputError(message)
     store.embedder = vectors
     return store
 

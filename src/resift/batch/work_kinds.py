@@ -60,7 +60,7 @@ def require_query(row: Row, column: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedWork:
-    """Embeds the text of each row: `vector` (float32, unit length), with the row's `id` if it has one.
+    """Embeds the text of each row. The output is `vector` (float32, unit length) and the row's `id`, if any.
 
     The text is the title and every other text field of a row, joined, or the fields named by `text_keys`.
     """

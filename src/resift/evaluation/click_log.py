@@ -119,7 +119,7 @@ def _parse_row(row: JsonMapping) -> tuple[str, list[tuple[str, int, bool]]]:
     if "results" not in row:
         text, click = str(row.get("position")), str(row.get("clicked")).strip().lower()
         if not text.isdecimal() or int(text) < 1:
-            raise ValueError(f'"position" is {text}; it must be an integer; 1 is the first result')
+            raise ValueError(f'"position" is {text}; it must be a positive integer, where 1 is the first result')
         if click not in _TRUE | _FALSE:
             raise ValueError(f'"clicked" is {click!r}; it must be true or false, or 1 or 0')
         return query, [(_read_id(row.get("id")), int(text), click in _TRUE)]

@@ -124,7 +124,7 @@ def difference_bars(differences: Sequence[tuple[str, float]], *, measure: str, a
         x, width = area.left + i * step, max(step * 0.92, 0.4)
         body.append(svg_rect(x, top, width, height, css=side, title=title))
     body.append(svg_line(area.left, zero, area.width - area.right, zero, css="axis"))
-    label = f"{len(ordered)} queries, by difference in {measure}"
+    label = f"{len(ordered)} queries, sorted by difference in {measure}"
     center = area.left + area.inner_width / 2
     body.append(svg_text(center, area.height - 14, label, css="tick", anchor="middle"))
     return svg_element(area.width, area.height, body, css=css, label=label)

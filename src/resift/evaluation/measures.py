@@ -213,7 +213,7 @@ _NOISE = 1e-12
 
 
 def randomization_p(differences: Sequence[float], *, rounds: int = ROUNDS, seed: int = SEED) -> float:
-    """Return the two-sided p of a paired randomization test on the mean (Smucker et al., CIKM 2007).
+    """Return the two-sided p-value of a paired randomization test on the mean (Smucker et al., CIKM 2007).
 
     Under the null hypothesis the sign of each difference is random. If all differences are 0, p is 1.
     Sampled p-values include the observed pattern, so they are never 0.

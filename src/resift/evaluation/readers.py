@@ -96,7 +96,7 @@ def read_qrels(path: Path | str) -> tuple[Qrels, dict[str, int]]:
     if len(first) in (3, 4) and last.isalpha() and last != "nan":
         lines = lines[1:]
         if not lines:
-            raise DataFormatError("only a header; no judgments", file=str(path), line=1)
+            raise DataFormatError("contains only a header and no judgments", file=str(path), line=1)
     columns = len(_split_columns(lines[0][1]))
     if columns not in (3, 4):
         message = f"{columns} columns; judgments have 4 ({QRELS_COLUMNS}) or 3 (qid docid grade)"
@@ -258,7 +258,7 @@ def read_lines(path: Path) -> list[str]:
         line = raw[: exc.start].count(b"\n") + 1
         raise DataFormatError("not UTF-8 text; convert it first", file=str(path), line=line) from None
     if "\0" in text:
-        raise DataFormatError("a binary file; expected text", file=str(path))
+        raise DataFormatError("this is a binary file; expected text", file=str(path))
     # Not splitlines(): texts may contain U+2028 and similar characters, which do not end a line.
     return [line.removesuffix("\r") for line in text.split("\n")]
 
@@ -270,5 +270,5 @@ def _read_gzip(path: Path) -> bytes:
     except (gzip.BadGzipFile, EOFError, zlib.error):
         raise DataFormatError("not a complete gzip file", file=str(path)) from None
     if len(raw) > MAX_BYTES:
-        raise DataFormatError("larger than 1 GiB unpacked; split it", file=str(path))
+        raise DataFormatError("larger than 1 GiB when unpacked; split it", file=str(path))
     return raw

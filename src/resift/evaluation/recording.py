@@ -138,7 +138,7 @@ def record(
     depth: int,
     progress: Progress | None = None,
 ) -> int:
-    """Write a recording, or continue an interrupted one with the same key; return the number of new queries.
+    """Write a recording, or resume an interrupted one with the same key. Returns the number of new queries.
 
     The reranker scores the union of the top `depth` hits of weighted, RRF and min-max fusion, so that replays
     with other fusion methods find most of the scores they need.
@@ -338,7 +338,7 @@ class Setting:
     boosts: tuple[float, ...] = ()
 
     def plain(self) -> JsonObject:
-        """Return the options that have an effect, as plain data. `weighted` fusion has an adaptive depth."""
+        """Return the options that have an effect, as plain data. After `weighted` fusion, the depth is adaptive."""
         data = asdict(self)
         if self.method != "rrf":
             del data["k_param"]

@@ -436,7 +436,7 @@ def _moved_documents(base: Outcome, other: Outcome, query: str, grades: Mapping[
 
 
 def _explain_move(answer: Answer | None, id: str) -> str:
-    """Describe the stage that moved the document most, with its evidence; "" for run files, which have no paths."""
+    """Describe the stage that moved the document most, with its evidence. Returns "" for run files."""
     if answer is None:
         return ""
     if id not in answer.paths:

@@ -90,7 +90,7 @@ def tune(
     start: Setting | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> TuningResult:
-    """Return the best setting found; the same arguments give the same result.
+    """Search for the best setting. The same arguments always give the same result.
 
     Tries random settings within the budget, then improves the best of them one option at a time. Returns the
     starting setting unless the best one beats it by more than the standard error of the difference.

@@ -1,4 +1,4 @@
-"""Sections of files (text with its headings), and splitting them into overlapping passages."""
+"""Build sections of files (text with headings), and split them into overlapping passages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from resift.types import Metadata
 
 SEPARATOR = " › "
 MAX_TITLE = 300
-"""Maximum characters of a title or heading that is put before every chunk. A longer heading is treated as text."""
+"""Maximum length of a title or heading that is put before every chunk. A longer heading is treated as text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class SectionBuilder:
 
 
 def clean_title(text: object) -> str:
-    """Return a title on one line, shortened to the length of a heading."""
+    """Return a title on one line, truncated to the maximum length of a heading."""
     return " ".join(str(text or "").split())[:MAX_TITLE]
 
 
@@ -92,7 +92,7 @@ RowIds = Literal["own", "path"]
 """Rows of JSONL and CSV files keep their "own" ids, or the "path" of the file is put before each id."""
 
 _MAX_CONTEXT = 6 * MAX_TITLE
-"""Maximum characters of the heading path before every passage. A longer context is treated as text."""
+"""Maximum length of the heading path before every passage. A longer context is treated as text."""
 
 _MAX_REPEATED_METADATA = 16_000
 _MAX_REPEATED_FIELDS = 100
@@ -201,7 +201,7 @@ def count_words(text: str) -> int:
 
 
 class _Unit(NamedTuple):
-    """A sentence, or a part of a long one."""
+    """A sentence, or a part of a long sentence."""
 
     start: int
     end: int

@@ -105,7 +105,7 @@ def read_jsonl(source: Source) -> Iterator[Section]:
             if isinstance(row, str):
                 row = {"text": row}
             elif not isinstance(row, dict):
-                problem = f"a {type(row).__name__}; each line must be an object with a text"
+                problem = f"a {type(row).__name__}; each line must be an object with a text field"
         if problem:
             yield Section("", problem=f"line {number}: {problem}", position=position)
         else:
@@ -213,7 +213,7 @@ def read_parquet(source: Source) -> Iterator[Section]:
             for row in table_rows(batch):
                 number += 1
                 yield rows.section(row, number, typed=row)
-    except (OSError, ValueError) as exc:  # pyarrow's errors for damaged files
+    except (OSError, ValueError) as exc:  # raised by pyarrow for damaged files
         message = f"Not a readable Parquet file ({type(exc).__name__})."
         raise DataFormatError(message, file=source.name) from exc
 

@@ -121,19 +121,19 @@ async def index_paths(
         warnings.warn("choice= is now file_filter=", DeprecationWarning, stacklevel=2)
         file_filter = choice
     keys = check_text_keys(text_keys)
-    found = await asyncio.to_thread(find_files, paths, file_filter, index=Path(store.path))
-    if not found.files and not prune and not found.skipped:
+    found_files = await asyncio.to_thread(find_files, paths, file_filter, index=Path(store.path))
+    if not found_files.files and not prune and not found_files.skipped:
         raise InputError("Nothing to index: no files found.")
     root = (await asyncio.to_thread(Path(store.path).absolute)).parent
-    known = dict(await store.sources())
-    deleted = _find_deleted(known, {_file_key(file, root) for file in found.files}, root) if prune else []
-    if len(deleted) * 2 > len(known) and not prune_all:
+    digests = dict(await store.sources())
+    deleted = _find_deleted(digests, {_file_key(file, root) for file in found_files.files}, root) if prune else []
+    if len(deleted) * 2 > len(digests) and not prune_all:
         raise InputError(
-            f"{len(deleted)} of {len(known)} indexed files are gone, more than half: is a folder missing? "
+            f"{len(deleted)} of {len(digests)} indexed files are gone, more than half: is a folder missing? "
             "Nothing was changed. To delete them from the index, run again with --prune --yes."
         )
-    total = sum(file_size(file) for file in found.files)
-    run = _Run(store, size, row_ids, root, known, FileReader(limits, text_keys=keys), not await store.count(), keys)
+    total = sum(file_size(file) for file in found_files.files)
+    run = _Run(store, size, row_ids, root, digests, FileReader(limits, text_keys=keys), not await store.count(), keys)
     reports = []
     for key in deleted:
         ids = await store.ids({"path": key})
@@ -142,7 +142,7 @@ async def index_paths(
         reports.append(FileReport(key, "removed", len(ids)))
     done = 0
     try:
-        async with aclosing(read_ahead(_group_parts(_read_files(run, found)), depth=_READ_AHEAD)) as groups:
+        async with aclosing(read_ahead(_group_parts(_read_files(run, found_files)), depth=_READ_AHEAD)) as groups:
             async for parts in groups:
                 written(await _write_parts(run, parts))
                 ends = [part for part in parts if part.end]
@@ -157,7 +157,7 @@ async def index_paths(
             task.cancel()
         await asyncio.gather(*embedding, return_exceptions=True)
         await run.reader.close()
-    return IndexReport(tuple(reports), await store.count(), tuple(found.skipped))
+    return IndexReport(tuple(reports), await store.count(), tuple(found_files.skipped))
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class _Run:
     size: ChunkSize
     row_ids: RowIds
     root: Path
-    known: dict[str, str]
+    digests: dict[str, str]
     reader: FileReader
     was_empty: bool
     text_keys: tuple[str, ...] | None
@@ -191,7 +191,7 @@ class _File:
 
 
 class _Part(NamedTuple):
-    """Passages of a file, with the task that embeds them. `end` marks the last part of a file."""
+    """Passages of a file, with the task that embeds them. `end` is set on the last part of a file."""
 
     file: _File
     position: int = 0
@@ -201,11 +201,11 @@ class _Part(NamedTuple):
     failure: str = ""
 
 
-async def _read_files(run: _Run, found: FoundFiles) -> AsyncGenerator[_Part, None]:
+async def _read_files(run: _Run, found_files: FoundFiles) -> AsyncGenerator[_Part, None]:
     """Read and split the files one at a time, and start embedding their passages."""
     keys = f" {','.join(run.text_keys)}" if run.text_keys else ""
     settings = f"{run.size.words} {run.size.overlap} {run.row_ids}{keys}"
-    for path in found.files:
+    for path in found_files.files:
         file = _File(_file_key(path, run.root), file_size(path))
         failure = ""
         try:
@@ -214,8 +214,8 @@ async def _read_files(run: _Run, found: FoundFiles) -> AsyncGenerator[_Part, Non
                 while block := await asyncio.to_thread(data.read, 1 << 22):
                     digest.update(block)
             file.digest = digest.hexdigest()
-            if run.known.get(file.key) != file.digest:
-                async with aclosing(_read_parts(run, path, file, follow=path not in found.listed)) as parts:
+            if run.digests.get(file.key) != file.digest:
+                async with aclosing(_read_parts(run, path, file, follow=path not in found_files.listed)) as parts:
                     async for part in parts:
                         yield part
         except (DataFormatError, InputError, OSError) as exc:
@@ -296,7 +296,7 @@ async def _write_parts(run: _Run, parts: Sequence[_Part]) -> int:
 async def _load_ids_before(run: _Run, file: _File) -> set[str]:
     """Return the ids of a file that are already in the index, and mark the file as unfinished."""
     if file.ids_before is None:
-        if file.key in run.known:
+        if file.key in run.digests:
             await run.store.mark_sources({file.key: None})
         file.ids_before = set() if run.was_empty else set(await run.store.ids({"path": file.key}))
     return file.ids_before
@@ -324,7 +324,7 @@ async def _finish_file(run: _Run, file: _File, failure: str, marks: dict[str, st
         # Keep the passages read before the failure, and those of the rest from an earlier run.
         marks[key] = f"partial {file.digest}"
         return FileReport(key, "partial", len(file.written), reason=reason)
-    if run.known.get(key) == file.digest:
+    if run.digests.get(key) == file.digest:
         return FileReport(key, "unchanged")
     await run.store.delete(sorted(await _load_ids_before(run, file) - file.written))
     problems = file.problems + file.conflicts
@@ -358,10 +358,10 @@ def _file_key(file: Path, root: Path) -> str:
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
-def _find_deleted(known: Iterable[str], present: set[str], root: Path) -> list[str]:
+def _find_deleted(indexed: Iterable[str], present: set[str], root: Path) -> list[str]:
     """Return the indexed files that no longer exist. A file that cannot be checked counts as existing."""
     deleted = []
-    for key in sorted(set(known) - present):
+    for key in sorted(set(indexed) - present):
         path = root / key
         with contextlib.suppress(OSError):
             if "\\x" in key and not path.exists():

@@ -260,11 +260,11 @@ def detect_encoding(data: bytes, *, file: str, declares: bool = False, complete:
     Raises DataFormatError for binary data.
     """
     sample = data[:SAMPLE_BYTES]
-    marked = next((name for mark, name in _BOMS if data.startswith(mark)), "")
-    if marked:
-        return Encoding(marked)
+    bom_encoding = next((name for mark, name in _BOMS if data.startswith(mark)), "")
+    if bom_encoding:
+        return Encoding(bom_encoding)
     if is_binary(sample):
-        raise DataFormatError("Binary data, not text. Leave it out, or convert it to text.", file=file)
+        raise DataFormatError("Binary data, not text. Exclude it, or convert it to text.", file=file)
     match = _DECLARATION.search(sample[:_DECLARATION_BYTES]) if declares else None
     with suppress(LookupError):  # unknown encoding name
         declared = codecs.lookup(match[1].decode("ascii")).name if match else ""

@@ -111,7 +111,7 @@ class FileReader:
 
 
 def file_size(path: Path) -> int:
-    """Return the size of a file in bytes, or 0 if it cannot be determined."""
+    """Return the size of a file in bytes, or 0 if it is unknown."""
     try:
         return path.stat().st_size
     except OSError:
