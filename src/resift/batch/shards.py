@@ -260,7 +260,7 @@ class Attempts:
 
     @staticmethod
     def job_started(folder: Path) -> None:
-        """Record in the logs of an earlier run that the job was started again."""
+        """Record in the logs of an earlier run that the job was restarted."""
         for path in folder.glob(".part-*.attempts"):
             with path.open("a") as file:
                 file.write("job\n")

@@ -184,7 +184,7 @@ class Grid:
         return self.x(1) - self.x(0) if self._count > 1 else 200.0
 
     def y(self, row: int) -> float:
-        """Return the y coordinate of the center of a row of the stages."""
+        """Return the y coordinate of the center of a row in the stage columns."""
         return self.size.top + self._shift + self.size.row * (row + 0.5)
 
     def list_y(self, list: int, row: int) -> float:

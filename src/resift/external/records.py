@@ -171,7 +171,7 @@ def no_text(records: Iterable[JsonMapping], keys: Sequence[str] | None, option: 
 
 
 def _field_names(record: JsonMapping, prefix: str = "") -> Iterator[str]:
-    """Yield the names of all fields. Nested names are dotted; fields that are not strings have their type."""
+    """Yield all field names, dotted if nested. The type of a value that is not a string follows in parentheses."""
     for key, value in record.items():
         if isinstance(value, Mapping) and value:
             yield from _field_names(value, f"{prefix}{key}.")

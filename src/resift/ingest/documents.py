@@ -240,7 +240,7 @@ _MACRO_DOCUMENT = "application/vnd.ms-word.document.macroEnabled.main+xml"
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 _P = "{http://schemas.openxmlformats.org/presentationml/2006/main}"
-# An element with a second copy of content for older programs.
+# Repeats the content for older applications, so it is skipped.
 _FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
 
 

@@ -398,7 +398,7 @@ def _check_head(head: Sequence[Dense | Norm | Activation], width: int) -> None:
         inputs = step.weight.shape[-1]
         if inputs != width:
             raise ModelFileError(
-                f"The head has the step {_describe_step(step)} of width {inputs} after {width} values."
+                f"The head step {_describe_step(step)} expects {inputs} inputs, but the previous step produces {width}."
             )
         width = step.weight.shape[0]
 

@@ -86,7 +86,7 @@ def parse_json(name: str, data: bytes) -> JsonValue:
     def check_pairs(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
         # All pairs are checked, so a duplicate key cannot hide the first one.
         for key, value in pairs:
-            # In a vocabulary, such a key can be a token, and its value the token id.
+            # In a vocabulary, a key such as "auto_map" can be a token, with its id as the value.
             harmless = value is False or value is None or (is_vocabulary and type(value) is int)
             if key in _CODE_KEYS and not harmless:
                 raise ModelFileError(f"{name!r} requests remote code ({key!r}). It is never loaded.")

@@ -246,7 +246,7 @@ _LOCKED_FIELDS = (
 def locked_spec(model: LockedModel) -> ModelSpec:
     """Return the description of a pinned model."""
     if model.kind not in KINDS:
-        raise ModelFileError(f"The lock file has {model.id!r} with kind {model.kind!r}; allowed: {', '.join(KINDS)}.")
+        raise ModelFileError(f"The lock file lists {model.id!r} with kind {model.kind!r}; allowed: {', '.join(KINDS)}.")
     return ModelSpec(
         **{name: getattr(model, name) for name in _LOCKED_FIELDS},
         kind=model.kind,

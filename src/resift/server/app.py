@@ -241,7 +241,7 @@ class RouteTable:
 
 
 class _MountRoot:
-    """Serves a mounted app at its path without the final slash. On a redirect, clients would drop the body."""
+    """Serves a mounted app without a trailing slash too. A redirect would make clients drop the request body."""
 
     def __init__(self, mount: Mount) -> None:
         self._mount = mount

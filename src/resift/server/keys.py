@@ -161,7 +161,7 @@ class AccessMiddleware:
     def _check_site(self, method: str, path: str, headers: Mapping[str, str]) -> RequestFailed | None:
         host = headers.get("host", "")
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
-        # Addresses and names without a dot cannot be foreign names that resolve to this machine.
+        # DNS rebinding needs a domain name; IP addresses and names without a dot are safe.
         is_local = "." not in name or name.endswith(".localhost") or name.replace(".", "").isdecimal()
         if not is_local and not name.startswith("[") and self._hosts.isdisjoint({host, name, "*"}):
             return RequestFailed(
@@ -175,7 +175,7 @@ class AccessMiddleware:
         if site == host or not self._hosts.isdisjoint({site, "*"}):
             return None
         return RequestFailed(
-            "cross_site", "Pages of other sites may not write. Allow a site with --cors-origin URL, or use keys"
+            "cross_site", "Cross-site writes are not allowed. Allow a site with --cors-origin URL, or use keys"
         )
 
 

@@ -153,7 +153,7 @@ def limit_struct(struct: type[S], limits: Limits, strict: bool = False) -> type[
 
 
 def limit_type(hint: object, limits: Limits) -> object:  # noqa: PLR0911 - one case per kind of type
-    """Add the server's limits to the texts and lists of a type, unless it has tighter ones."""
+    """Apply the server's length limits to the strings and lists in a type, unless it declares its own maximum."""
     origin, args = get_origin(hint), get_args(hint)
     if hint is str or origin is list:
         return limit_type(Annotated[hint, Meta()], limits)

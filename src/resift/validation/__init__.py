@@ -147,10 +147,10 @@ def check_text(value: object, name: str) -> str:
     return value
 
 
-def check_callable(value: T, name: str, what: str) -> T:
+def check_callable(value: T, name: str, expected: str) -> T:
     """Return the value, or raise InputError unless it is callable."""
     if not callable(value):
-        raise InputError(f"{name} is {type_name(value)}; pass {what}.")
+        raise InputError(f"{name} is {type_name(value)}; pass {expected}.")
     return value
 
 

@@ -480,7 +480,7 @@ class DatabaseFile:
                 f"{self.path} has schema version {connection.version}; this Resift reads "
                 f"{LEGACY_VERSION} and {SCHEMA_VERSION}. Index again into a new file, or use the Resift that wrote it."
             )
-        # A changed column type would change comparisons although no page is damaged.
+        # A changed column type alters comparisons even if no page is damaged.
         stored = connection.execute("SELECT value FROM facts WHERE name = 'schema'").fetchone()
         if stored is not None and stored[0] != _definitions_checksum(connection, connection.version):
             raise IndexCorruptedError("sqlite_master", "all")

@@ -111,7 +111,7 @@ def build_lists(documents: Sequence[tuple[int, Sequence[str]]]) -> Iterator[Post
     numbers = dict(zip(vocabulary, range(len(vocabulary)), strict=True))
     lengths = list(map(len, texts))
     terms = np.fromiter(map(numbers.__getitem__, chain.from_iterable(texts)), np.int64, sum(lengths))
-    # Encode each occurrence as one number; sorted, these numbers are the lists of all terms in order.
+    # Pack (term, row) into one integer. Sorting these integers yields the posting lists in term order.
     keys, counts = np.unique(terms << 32 | np.repeat([row for row, _ in documents], lengths), return_counts=True)
     terms, rows = keys >> 32, keys & 0xFFFFFFFF
     edges = np.flatnonzero(np.diff(terms, prepend=-1, append=-1))

@@ -85,7 +85,7 @@ class ElasticsearchQuery(TableStore):
         **columns: Unpack[ColumnArguments],
     ) -> None:
         if (url is None) == (client is None):
-            raise InputError("The address of the index is missing: pass url= or client=.")
+            raise InputError("Pass exactly one of url= and client=.")
         if body is not None and not callable(body):
             check_body(body)
         self.name, self.index, self.table, self.body = name, index, index, body
