@@ -35,7 +35,7 @@ def test_ids_and_metadata_may_be_given_beside_the_texts(index):
     assert index.add([BOOKS, LUNCH], ids=["a", "b"], metadata=[{"page": 1}, {"page": 2}]) == ["a", "b"]
     assert index.search("lunch")[0].metadata["page"] == 2
     for wrong in ({"ids": ["a"]}, {"metadata": [{}]}, {"ids": "ab"}):
-        with pytest.raises(InputError, match=r"one per document|ids is a str"):
+        with pytest.raises(InputError, match=r"one entry per document|ids is a str"):
             index.add([BOOKS, LUNCH], **wrong)
 
 

@@ -73,7 +73,7 @@ def test_what_was_not_reranked_from_a_list_has_no_positions():
     ranking = pipeline.rank("pump")
     assert ranking.ids == ["a"]
     for call in (ranking.indices, lambda: ranking.original("a")):
-        with pytest.raises(InputError, match="list"):
+        with pytest.raises(InputError, match="rerank"):
             call()
     assert Ranking().indices() == []
     with pytest.raises(InputError, match="original"):

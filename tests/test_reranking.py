@@ -126,7 +126,7 @@ def test_a_query_is_never_cut(sentences, place):
     query = f"{QUERY} {context}" if place == "first" else f"{context} {QUERY}"
     ranking, alone = resift.rerank(query, [CELLS, PARIS]), resift.rerank(QUERY, [CELLS, PARIS])
     assert [(hit.id, hit.score) for hit in ranking] == [(hit.id, hit.score) for hit in alone]
-    assert f"read in {sentences + 1} parts" in ranking.path("1")[-1].note
+    assert f"split into {sentences + 1} parts" in ranking.path("1")[-1].note
     hay = "The committee discussed the agenda and adjourned. " * 8
     assert resift.rerank(query, [hay, hay + PARIS]).ids == ["1", "0"]
 

@@ -136,7 +136,7 @@ def test_unsupported_sentences_are_dropped_and_counted(pack_file):
         pack_file, "A bee makes honey [BEE]. Everybody loves it. Honey is made by the bee [HONEY]."
     )
     assert len(answer["sentences"]) == 2
-    assert any("1 sentence" in note for note in answer["notes"])
+    assert any("1 unsupported sentence" in note for note in answer["notes"])
 
 
 def test_citations_are_parsed():

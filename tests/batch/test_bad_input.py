@@ -200,7 +200,7 @@ def test_jobs_of_0_2_resume_and_those_of_unknown_versions_do_not(tmp_path):
     report = run_batch(LengthWork(), source, tmp_path / "out", engine=INLINE, shard_rows=1)
     assert (report.written, report.skipped) == (2, 1)
     plan.write_text(json.dumps({**json.loads(plan.read_text()), "resift": "0.1.0"}))
-    with pytest.raises(InputError, match="other resift"):
+    with pytest.raises(InputError, match="different resift"):
         run_batch(LengthWork(), source, tmp_path / "out", engine=INLINE, shard_rows=1)
 
 

@@ -63,7 +63,7 @@ def test_an_index_that_changed_is_another_job(tmp_path, pipeline):
     store = SQLiteStore(tmp_path / "docs.db")
     run_sync(store.add([{"id": f"n{n}", "text": "Bees, bees, bees. " * 50} for n in range(200)]))
     run_sync(store.close())
-    with pytest.raises(InputError, match="another job: other options"):
+    with pytest.raises(InputError, match="another job with different options"):
         run_batch(work, tmp_path / "q.jsonl", tmp_path / "out", engine=INLINE)
 
 
@@ -73,7 +73,7 @@ def test_the_command_estimates_time_and_cost(tmp_path, pipeline, capsys):
     told = capsys.readouterr()
     assert "1 row failed" in told.err
     assert "A million rows take" in told.out
-    assert "at 2 an hour" in " ".join(told.out.split())
+    assert "at 2 per hour" in " ".join(told.out.split())
 
 
 def test_the_progress_bar_shows_rate_and_failed_rows(monkeypatch):

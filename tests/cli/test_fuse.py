@@ -69,7 +69,7 @@ def test_compare_shows_engines(lists, capsys):
     assert weighted["c"]["resift"] == 2
     assert "a" not in weighted or weighted["a"]["resift"] is None
     assert main(["fuse", "bm25.jsonl", "--compare", "--k-param", "9"]) == 1
-    assert "leave --k-param out" in capsys.readouterr().err
+    assert "omit --k-param" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

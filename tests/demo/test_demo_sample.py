@@ -78,7 +78,7 @@ def test_demo_reranks_and_improves():
     assert shown.ranking.ids[0] in {id for id, grade in shown.grades.items() if grade == 2}
     assert not shown.ranking.degraded
     _check_first_picture(shown)
-    assert {"indexing", "asking"} == set(steps)
+    assert {"indexing", "searching"} == set(steps)
 
 
 def _check_first_picture(shown):

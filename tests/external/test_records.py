@@ -231,7 +231,7 @@ def test_rerank_reads_a_pdf_as_passages(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("command", "told"),
     [
-        (["rerank", "hits.jsonl"], "no query"),
+        (["rerank", "hits.jsonl"], "query is missing"),
         (["rerank", "pump", "my.db"], "index"),
         (["tune", "my.db"], "recording"),
         (["explain", "my.db"], "ranking"),

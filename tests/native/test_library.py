@@ -53,7 +53,7 @@ def test_a_library_of_another_version_is_refused_in_words(use_library, monkeypat
     use_library(code)
     kernel = library.native_kernel()
     assert kernel.name is None
-    assert f"interface {interface}, not {library.INTERFACE}" in kernel.reason
+    assert f"interface {interface}, but this Python code requires {library.INTERFACE}" in kernel.reason
     assert "pip install" in kernel.fix
     with pytest.raises(UnknownArchitectureError, match="pip install"):
         NativeSession(b"")

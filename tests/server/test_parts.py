@@ -220,10 +220,10 @@ def test_a_variable_without_a_key_does_not_open_the_server(monkeypatch):
     """Unset, the usual one means that no keys are wanted; one that was named or set must hold some."""
     monkeypatch.delenv("RESIFT_API_KEYS", raising=False)
     assert not Keys(env="RESIFT_API_KEYS").needed
-    with pytest.raises(ConfigError, match="TEAM_KEYS has no key"):
+    with pytest.raises(ConfigError, match="TEAM_KEYS contains no key"):
         Keys(env="TEAM_KEYS")
     monkeypatch.setenv("RESIFT_API_KEYS", " , ")
-    with pytest.raises(ConfigError, match="RESIFT_API_KEYS has no key"):
+    with pytest.raises(ConfigError, match="RESIFT_API_KEYS contains no key"):
         Keys(env="RESIFT_API_KEYS")
     monkeypatch.setenv("TEAM_KEYS", "a,b")
     assert Keys(env="TEAM_KEYS").allow("b")

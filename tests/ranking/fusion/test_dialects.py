@@ -151,7 +151,7 @@ def test_a_constant_that_the_engine_rejects_is_rejected(name):
 
 @pytest.mark.parametrize("name", sorted(DIALECTS.keys() - {"langchain"}))
 def test_identity_is_rejected_if_the_engine_has_only_one(name):
-    with pytest.raises(InputError, match=f"in {name}: omit identity"):
+    with pytest.raises(InputError, match=f"{name} identifies hits by .*: omit identity"):
         fusion.rrf([[Hit("a")]], dialect=name, identity="content")
     if name != "llama-index":
         assert pairs(fusion.rrf([[Hit("a")]], dialect=name, identity="id"))
@@ -175,7 +175,7 @@ def test_weights_are_rejected_if_the_engine_has_none():
             fusion.dbsf(lists, dialect=engine, weights=[1, 2])
         with pytest.raises(InputError, match="dbsf has no weights"):
             FusionReranker("dbsf", dialect=engine, weights={"s1": 2})
-    with pytest.raises(InputError, match=r"same by id in haystack"):
+    with pytest.raises(InputError, match=r"haystack identifies hits by id"):
         fusion.dbsf(lists, dialect="haystack", identity="content")
     assert [hit.id for hit in fusion.dbsf(lists, weights=[1, 2])] == ["b", "a"]
 

@@ -98,7 +98,7 @@ def test_a_call_reports_its_usage_in_events_scores_and_trace(reranker, pool):
     scorer = reranker(price_per_million_tokens=1.0)
     ranking = asyncio.run(rescore(scorer, "soil", pool(4), k=4, sink=sink))
     [event] = sink.named("provider_billed")
-    assert (event.provider, event.model, event.price_checked) == ("voyage", "rerank-2.5", False)
+    assert (event.provider, event.model, event.price_checked) == ("voyage", "rerank-2.5", True)
     assert event.tokens > 0
     assert event.cost_usd == pytest.approx(event.tokens / 1e6)
     [record] = [each for each in ranking.trace if each.kind == "rerank"]
