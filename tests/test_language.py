@@ -18,25 +18,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 CLEAN = [
-    "src/resift/_internal",
-    "src/resift/agent",
-    "src/resift/batch",
-    "src/resift/cli",
-    "src/resift/config",
-    "src/resift/demo",
-    "src/resift/evaluation",
-    "src/resift/explain",
-    "src/resift/ingest",
-    "src/resift/integrations",
-    "src/resift/plugins.py",
-    "src/resift/ranking/fusion",
-    "src/resift/ranking/gate",
-    "src/resift/rerankers",
-    "src/resift/resilience",
-    "src/resift/telemetry",
-    "src/resift/testing",
-    "src/resift/text",
-    "src/resift/validation",
+    "src/resift",
     "tests/_internal",
     "tests/agent",
     "tests/batch",
@@ -110,7 +92,7 @@ BRITISH = re.compile(
 )
 """British spellings; identifiers and prose are American."""
 
-ALLOWED_NAMES: frozenset[str] = frozenset()
+ALLOWED_NAMES: frozenset[str] = frozenset({"named", "searched"})  # public since 0.2
 ALLOWED_TEXTS = frozenset(
     {
         "neighbours",  # a part of the blend in traces of 0.2

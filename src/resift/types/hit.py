@@ -46,7 +46,7 @@ class _HasOriginal:
 class Hit(_HasOriginal):
     """One candidate: a document with the score from the last stage and the store it came from.
 
-    `score` is None for an unscored hit. `doc_id` and `source_store` are aliases of `id` and `source`.
+    An unscored hit has the score None. `doc_id` and `source_store` are aliases of `id` and `source`.
     Raises InvalidHitError unless the id is a non-empty string and the score is a finite number or None.
     """
 
