@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 import io
 import json
 import os
@@ -13,7 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from resift.cli.main import COMMANDS, main
+from resift.cli.main import _MODULES, COMMANDS, build_parser, main
+from resift.demo import EXAMPLE_QUESTION
+from resift.models.embedder import DEFAULT_EMBEDDER
+from resift.ranking.fusion.dialects import DIALECTS
+from resift.ranking.fusion.score_based import NORMALIZATIONS
+from resift.rerankers.cross_encoder import DEFAULT_MODEL
+from resift.server import Limits
 
 # How each command that reads a file is called with one; the place of the file is written FILE.
 READERS = {
@@ -84,12 +92,13 @@ def test_help_fits_the_terminal(columns, capsys, monkeypatch):
     assert ('costs?" \\\n' in out) == (columns == 80)
 
 
-def test_help_is_fast():
-    """`resift --help` takes under 0.3 s of processor time, and loads no third-party package."""
+@pytest.mark.parametrize("words", [["--help"], ["search", "--help"], ["serve", "--help"]])
+def test_help_is_fast(words):
+    """Help takes under 0.3 s of processor time, and loads no third-party package."""
     program = (
         "import sys, time\n"
         "from resift.cli.main import main\n"
-        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        f"try:\n    main({words})\nexcept SystemExit:\n    pass\n"
         "roots = {name.partition('.')[0] for name in sys.modules}\n"
         "heavy = {'numpy', 'yaml', 'onnxruntime', 'httpx'}\n"
         "print(time.process_time(), sorted(roots & heavy), file=sys.stderr)\n"
@@ -101,6 +110,24 @@ def test_help_is_fast():
         if float(seconds) < 0.3:
             break
     assert float(seconds) < 0.3
+
+
+def test_every_command_has_a_function():
+    for name in COMMANDS:
+        module = importlib.import_module(f"resift.cli.{_MODULES.get(name, name)}")
+        assert callable(getattr(module, f"run_{name}"))
+
+
+def test_defaults_in_the_help_are_those_of_the_library():
+    args = build_parser().parse_args(["serve"])
+    limits = dataclasses.asdict(Limits())
+    assert {name: value for name, value in vars(args).items() if name in limits}.items() <= limits.items()
+    assert args.embedder == DEFAULT_EMBEDDER
+    assert DEFAULT_MODEL in str(COMMANDS["serve"])
+    assert build_parser().parse_args(["demo"]).question == EXAMPLE_QUESTION
+    suggested = {option[0]: option[2].get("suggestions") for option in COMMANDS["fuse"]["options"] if len(option) > 2}
+    assert suggested["--normalize NAME"] == sorted(NORMALIZATIONS)
+    assert suggested["--dialect ENGINE"] == sorted(DIALECTS)
 
 
 @pytest.mark.parametrize("bad", ["missing", "empty", "binary"])

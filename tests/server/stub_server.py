@@ -13,7 +13,7 @@ import sys
 import numpy as np
 
 from resift.cli import serve
-from resift.cli.arguments import add_options
+from resift.cli.arguments import COMMANDS, add_options
 from resift.server import serve_app
 from resift.server.running import bind_socket, run_worker
 from resift.types import ScorerInfo, Scores
@@ -69,7 +69,7 @@ def made(options):
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    add_options(parser, serve.SERVE)
+    add_options(parser, COMMANDS["serve"])
     args = parser.parse_args()
     options, listening = serve.server_options(args), serve.listening_options(args)
     listener = bind_socket(listening)

@@ -1,106 +1,23 @@
-"""Tables of command-line options, and the options shared by several commands."""
+"""Options of the commands, from `commands.toml`, as arguments of an argparse parser."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, TypeVar
 
 N = TypeVar("N", int, float)
 Scale = Literal["relevance", "probability", "raw"]
 
-_PATHS = ("FILE", "DIR", "FOLDER", "PATH", "PACK", "OUT", "LOG", "JSONL", "JSONL|CSV")
-"""Metavars whose values are converted to `Path`."""
+COMMANDS = tomllib.loads(Path(__file__).with_name("commands.toml").read_text(encoding="utf-8"))
+"""Command -> group, summary, details, and options or actions."""
 
+_SHARED: dict[str, Sequence[Any]] = {option[0]: option for option in COMMANDS.pop("shared")["options"]}
 _COMPLETE_FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "fish": "(__fish_complete_path (commandline -ct))"}
-
-
-class Option(NamedTuple):
-    """An argument, written as in a usage line: "-o --output FILE", "--quick", "query WORD...", "file [FILE]".
-
-    An option without a value is a flag. An option with "..." may be repeated. The help text shows the default.
-    """
-
-    usage: str
-    help: str
-    type: Callable[[str], object] | None = None
-    default: object = None
-    choices: Iterable[str] | None = None
-    required: bool = False
-
-    def add_to(self, parser: argparse._ActionsContainer) -> None:
-        """Add the argument to a parser or a group."""
-        names = self.usage.split()
-        value = names.pop() if len(names) > 1 and not names[-1].startswith("-") else ""
-        metavar = value.strip("[.]")
-        options: dict[str, Any] = {"help": self.help, "default": self.default}
-        if names[0].startswith("-"):
-            options["required"] = self.required
-            if "..." in value:
-                options |= {"action": "append", "default": []}
-        elif "..." in value or "[" in value:
-            options["nargs"] = ("*" if "[" in value else "+") if "..." in value else "?"
-        if not metavar and self.choices is None and names[0].startswith("-"):
-            switch = argparse.BooleanOptionalAction if self.default else "store_true"
-            options |= {"action": switch, "default": bool(self.default)}
-        else:
-            options["type"] = self.type or (Path if metavar in _PATHS else None)
-            if self.choices is not None:
-                options["choices"] = self.choices
-            if metavar:
-                options["metavar"] = metavar
-            if self.default is not None:
-                default = f"{self.default:g}" if isinstance(self.default, float) else self.default
-                options["help"] += f" (default: {default})"
-        action = parser.add_argument(*names, **options)
-        if options.get("type") is Path or metavar in ("FILE", "DATA"):
-            action.complete = _COMPLETE_FILES  # type: ignore[attr-defined]  # shtab reads it
-
-
-Actions = Mapping[str, tuple[str, Sequence[Option]]]
-"""Action -> (summary, options). The key is the name of the action, followed by its old names."""
-
-
-def add_options(parser: argparse.ArgumentParser, table: Sequence[Option | str] | Actions) -> None:
-    """Add the options of a command, or its actions with their options, to a parser.
-
-    A string in the table starts a group of options.
-    """
-    if isinstance(table, Mapping):
-        actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-        for names, (summary, options) in table.items():
-            name, *aliases = names.split()
-            description = f"{summary[0].upper()}{summary[1:]}."
-            add_options(actions.add_parser(name, aliases=aliases, help=summary, description=description), options)
-        return
-    group: argparse._ActionsContainer = parser
-    for option in table:
-        if isinstance(option, str):
-            group = parser.add_argument_group(option)
-        else:
-            option.add_to(group)
-
-
-class Suggestions:
-    """Choices offered by completion scripts. Other values are accepted here and checked by the library."""
-
-    def __init__(self, load: Callable[[], Iterable[str]]) -> None:
-        self._load = load
-
-    def __contains__(self, value: object) -> bool:
-        return True
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._load())
-
-
-def score_scale(args: argparse.Namespace) -> Scale:
-    """Return the scale of displayed scores; a calibration implies probabilities."""
-    scale: Scale | None = args.scores
-    return scale or ("relevance" if args.calibration is None else "probability")
 
 
 def _numeric(read: Callable[[str], N], is_allowed: Callable[[N], bool], expected: str) -> Callable[[str], N]:
@@ -113,28 +30,107 @@ def _numeric(read: Callable[[str], N], is_allowed: Callable[[N], bool], expected
     return parse
 
 
-positive_int = _numeric(int, lambda value: value >= 1, "an integer ≥ 1")
-non_negative_int = _numeric(int, lambda value: value >= 0, "an integer ≥ 0")
-port = _numeric(int, lambda value: 0 <= value <= 65535, "a port from 0 to 65535")
-price = _numeric(float, lambda value: 0 < value < math.inf, "an amount above 0, for example 0.08")
-number = _numeric(float, math.isfinite, "a number, for example 0.5")
-positive_seconds = _numeric(float, lambda value: 0 < value < math.inf, "a number of seconds above 0, for example 0.5")
-non_negative_seconds = _numeric(float, lambda value: 0 <= value < math.inf, "a number of seconds ≥ 0, for example 2")
+def _languages(text: str) -> tuple[str, ...] | str:
+    codes = tuple(code.strip().lower() for code in text.split(","))
+    if not all(code.isalpha() and len(code) in (2, 3) for code in codes):
+        raise argparse.ArgumentTypeError(f"{text} is not valid; use codes such as en,de, or any")
+    return "any" if codes == ("any",) else codes
 
-JSON = Option("--json", "write the result as JSON")
-STORE_FILE = Option("--store FILE", "the index", default=Path("resift.db"))
-DEADLINE = Option("--deadline S", "time limit for the command, in seconds", positive_seconds)
-TEXT_KEYS = Option(
-    "--text-key KEY...",
-    "text fields to join, such as title,body or _source.body; may be repeated (default: the title and all "
-    "other text fields)",
-)
-SCORES = (
-    Option(
-        "--scores",
-        "relevance: from 0 to 1, decreasing with the rank (default); probability: the same, but the reranker "
-        "scores every hit; raw: the scores that determined the order",
-        choices=("relevance", "probability", "raw"),
+
+_PATHS = ("FILE", "DIR", "FOLDER", "PATH", "PACK", "OUT", "LOG", "JSONL", "JSONL|CSV", "path")
+_TYPES: dict[str, Callable[[str], object]] = {
+    **dict.fromkeys(_PATHS, Path),
+    **dict.fromkeys(("K", "N", "TOKENS", "DEPTH"), _numeric(int, lambda value: value >= 1, "an integer ≥ 1")),
+    "PORT": _numeric(int, lambda value: 0 <= value <= 65535, "a port from 0 to 65535"),
+    "P": _numeric(float, lambda value: 0 < value < math.inf, "an amount above 0, for example 0.08"),
+    "X": _numeric(float, math.isfinite, "a number, for example 0.5"),
+    "S": _numeric(float, lambda value: 0 < value < math.inf, "a number of seconds above 0, for example 0.5"),
+    "CODES": _languages,
+    "str": str,
+    "int": int,
+    "float": float,
+    "non_negative_int": _numeric(int, lambda value: value >= 0, "an integer ≥ 0"),
+    "non_negative_seconds": _numeric(
+        float, lambda value: 0 <= value < math.inf, "a number of seconds ≥ 0, for example 2"
     ),
-    Option("--calibration FILE", "show probabilities, using this file written by resift calibrate"),
-)
+}
+"""Types by the placeholder of an option or by its property `type`."""
+
+
+def add_options(parser: argparse.ArgumentParser, command: dict[str, Any]) -> None:
+    """Add the options of a command, or its actions with their options, to a parser."""
+    if "actions" in command:
+        actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+        for names, action in command["actions"].items():
+            name, *aliases = names.split()
+            summary = action["summary"]
+            description = f"{summary[0].upper()}{summary[1:]}."
+            add_options(actions.add_parser(name, aliases=aliases, help=summary, description=description), action)
+        return
+    group: argparse._ActionsContainer = parser
+    for option in command["options"]:
+        if isinstance(option, str) and option not in _SHARED:
+            group = parser.add_argument_group(option)
+        else:
+            _add_option(group, *(_SHARED[option] if isinstance(option, str) else option))
+
+
+def _add_option(
+    parser: argparse._ActionsContainer, usage: str, help: str, properties: dict[str, Any] | None = None
+) -> None:
+    properties = properties or {}
+    names = usage.split()
+    value = names.pop() if len(names) > 1 and not names[-1].startswith("-") else ""
+    metavar, default = value.strip("[.]"), properties.get("default")
+    choices = properties.get("choices")
+    if "suggestions" in properties:
+        choices = _Suggestions(properties["suggestions"])
+    options: dict[str, Any] = {"help": help, "default": default}
+    if names[0].startswith("-"):
+        options["required"] = properties.get("required", False)
+        if "..." in value:
+            options |= {"action": "append", "default": []}
+    elif "..." in value or "[" in value:
+        options["nargs"] = ("*" if "[" in value else "+") if "..." in value else "?"
+    if not metavar and choices is None and names[0].startswith("-"):
+        switch = argparse.BooleanOptionalAction if default else "store_true"
+        options |= {"action": switch, "default": bool(default)}
+    else:
+        options["type"] = _TYPES.get(properties.get("type", metavar))
+        if choices is not None:
+            options["choices"] = choices
+        if metavar:
+            options["metavar"] = metavar
+        if default is not None:
+            options["help"] += f" (default: {f'{default:g}' if isinstance(default, float) else default})"
+    action = parser.add_argument(*names, **options)
+    if options.get("type") is Path or metavar in ("FILE", "DATA"):
+        action.complete = _COMPLETE_FILES  # type: ignore[attr-defined]  # shtab reads it
+
+
+class _Suggestions:
+    """Choices offered by completion scripts. Other values are accepted here and checked by the library."""
+
+    def __init__(self, choices: list[str] | Literal["cross-encoders", "fusion methods"]) -> None:
+        self._choices = choices
+
+    def __contains__(self, value: object) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[str]:
+        choices: Iterable[str] = self._choices
+        if self._choices == "cross-encoders":
+            from resift.models.registry import model_ids
+
+            choices = model_ids("cross-encoder")
+        elif self._choices == "fusion methods":
+            from resift.plugins import available_fusions
+
+            choices = available_fusions()
+        return iter(choices)
+
+
+def score_scale(args: argparse.Namespace) -> Scale:
+    """Return the scale of displayed scores; a calibration implies probabilities."""
+    scale: Scale | None = args.scores
+    return scale or ("relevance" if args.calibration is None else "probability")

@@ -11,7 +11,6 @@ from resift.agent.multi_doc import Writer
 from resift.agent.pack import Pack
 from resift.agent.pack_build import build_pack, sample_pack
 from resift.agent.writers import ChatWriter
-from resift.cli.arguments import DEADLINE, JSON, Option, positive_int
 from resift.cli.terminal import Progress, print_error, print_json, print_table, print_text, style, width, wrap
 from resift.errors import ConfigError, shell_path
 from resift.index import Index
@@ -26,36 +25,6 @@ DEFAULT_HOPS = 1
 
 MAX_LISTED = 10
 """Maximum number of skipped files to list; --json lists all."""
-
-ASK = [
-    Option("question WORD...", "the question; quotes are not needed"),
-    Option("--store FILE", "the index"),
-    Option("--pack PACK", "the knowledge pack (default: the bundled sample)"),
-    Option("--cross-encoder", "rerank with the cross-encoder (default: yes)", default=True),
-    Option("-k --max-results N", "number of passages", positive_int, 5),
-    Option("--where TEST...", "only passages whose metadata matches: topic=food, 'path=*.md' (with --store)"),
-    Option("--hops N", "number of links to follow, 0 to 3", int, DEFAULT_HOPS),
-    DEADLINE,
-    Option("--endpoint URL", "OpenAI-compatible endpoint that writes the answer"),
-    Option("--model MODEL", "model to use at the endpoint"),
-    Option("--api-key-env VARIABLE", "environment variable with the API key"),
-    Option("--allow-loopback", "allow an endpoint on this machine"),
-    Option("--explain", "explain the position of each passage"),
-    JSON._replace(help="write the answer with all details as JSON"),
-]
-
-GRAPH = {
-    "build": (
-        "build a pack from a folder or a file",
-        (
-            Option("source SOURCE", "folder or file to read", Path),
-            Option("-o --output PACK", "the pack to write", required=True),
-            Option("--embedder MODEL", "embedding model for the pack"),
-            JSON._replace(help="write the report as JSON"),
-        ),
-    ),
-    "info": ("show counts, embedder and the most linked articles", (Option("pack PACK", "the pack to inspect"), JSON)),
-}
 
 
 def run_ask(args: argparse.Namespace) -> int:

@@ -15,28 +15,9 @@ from resift.batch.engines import RayEngine
 from resift.batch.job import BatchEngine, BatchProgress, BatchReport, EngineName, load_shards
 from resift.batch.job import run_batch as run_job
 from resift.batch.shards import BatchWork
-from resift.cli.arguments import JSON, TEXT_KEYS, Option, non_negative_int, positive_int, price
 from resift.cli.terminal import Progress, count, print_error, print_json, print_table, print_text, wrap
 from resift.errors import InputError, shell_path
 from resift.types import JsonObject, JsonValue
-
-BATCH = [
-    Option("kind", "what to do with each row", choices=("rerank", "embed", "index", "eval")),
-    Option("inputs INPUT...", "Parquet or JSONL input"),
-    Option("-o --out OUT", "the output folder", required=True),
-    Option("--engine", "engine that runs the job", None, "local", ("local", "ray")),
-    Option("--address ADDRESS", "ray: the cluster (default: RAY_ADDRESS, or a new local one)"),
-    Option("--workers N", "processes or actors (default: cores)", positive_int),
-    Option("--shard-rows N", "rows per shard", positive_int, 1000),
-    Option("--max-failed --most-failed N", "stop after this many failed rows", non_negative_int, 1000),
-    Option("--model ID", "a model on the allowlist (default: the default model)"),
-    Option("-k K", "rerank, eval: keep the best K", positive_int),
-    TEXT_KEYS,
-    Option("--store FILE", "index: load the chunks into this index, or into the store in this pipeline file (YAML)"),
-    Option("--pipeline FILE", "eval: the pipeline file"),
-    Option("--price P", "price per hour, to estimate the cost", price),
-    JSON._replace(help="write the summary as JSON"),
-]
 
 
 def run_batch(args: argparse.Namespace) -> int:
@@ -145,12 +126,6 @@ def _print_report(args: argparse.Namespace, report: BatchReport, load_report: Ba
         command = "resift store optimize" if is_pipeline else "resift search … --store"
         print_text(f"Next: {command} {shell_path(args.store)}")
 
-
-REPORT = [
-    Option("what", "report to print", choices=("cost",)),
-    Option("logs LOG...", "event log files"),
-    JSON._replace(help="write the rows and the total as JSON"),
-]
 
 _BILLED, _SKIPPED = "provider_billed", "cross_encoder_skipped"
 _NOTES = {

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from resift.cli.arguments import JSON, Option
 from resift.cli.terminal import count, print_json, print_note, print_table, print_text, style
 from resift.config import inspect_yaml, load_yaml
 from resift.config.build import unset_key_variables
@@ -28,21 +27,6 @@ from resift.ranking.fusion.weighted import NAME as WEIGHTED
 from resift.stores.sqlite.database import APPLICATION_ID
 from resift.stores.tables.embedded import list_sqlite_tables
 from resift.types import JsonMapping, JsonObject
-
-_FILE = Option("file FILE", "the pipeline file (YAML)")
-
-CONFIG = {
-    "check": ("find all mistakes in a file", (_FILE, JSON)),
-    "show": ("print a file with all defaults filled in", (_FILE, JSON)),
-    "init": (
-        "write the default pipeline as a file",
-        (
-            Option("--store FILE", "the index to search", str, "docs.db"),
-            Option("-o --output FILE", "write here; never overwrites a file (default: stdout)"),
-        ),
-    ),
-    "reference": ("print a reference of all keys as Markdown", ()),
-}
 
 
 def run_config(args: argparse.Namespace) -> int:
@@ -126,14 +110,6 @@ def _summarize(settings: Settings) -> list[tuple[str, str]]:
     return rows
 
 
-INIT = [
-    Option("--store WHERE", "a database file, a folder, a connection string or a URL"),
-    Option("--table NAME", "the table, collection or index"),
-    Option("--text NAMES", "the text columns, most important first: title,body"),
-    Option("--id NAME", "the id column (default: the primary key)"),
-    Option("-o --output FILE", "file to write", default=Path("pipeline.yaml")),
-    Option("--force", "replace the file if it exists"),
-]
 _PASSWORD = re.compile(r"(://[^/@\s:]*):([^/@\s$][^/@\s]*)@")
 
 

@@ -6,7 +6,6 @@ import argparse
 
 from resift import demo
 from resift._internal.sync import run_sync
-from resift.cli.arguments import JSON, Option
 from resift.cli.terminal import (
     Progress,
     bar,
@@ -20,12 +19,6 @@ from resift.cli.terminal import (
     wrap,
 )
 from resift.text.snippets import clip
-
-DEMO = [
-    Option("--question TEXT", "question to show", default=demo.EXAMPLE_QUESTION),
-    Option("--page FILE", "also write the rank flow as a .html or .svg file"),
-    JSON._replace(help="write the measurements and the ranking as JSON"),
-]
 
 
 def run_demo(args: argparse.Namespace) -> int:

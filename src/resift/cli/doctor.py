@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Literal
 
 from resift import __version__
 from resift._internal.sync import run_sync
-from resift.cli.arguments import JSON, Option
 from resift.cli.terminal import count, print_json, print_text, style, width, wrap
 from resift.errors import (
     ConfigError,
@@ -37,13 +36,6 @@ if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
 State = Literal["ok", "absent", "broken"]
-
-DOCTOR = [
-    Option("extras [EXTRA...]", "extras that must be installed, for example local"),
-    Option("--models", "also check the scores of all models"),
-    Option("--store FILE", "check this index instead"),
-    JSON._replace(help="write the findings as JSON"),
-]
 
 _HEADINGS = {"extra": "extras", "model": "models", "self-test": "self-test", "store": "store"}
 _MARKS = {"ok": ("✓", "green"), "absent": ("·", "dim"), "broken": ("✕", "red")}

@@ -15,7 +15,6 @@ from importlib import metadata
 from pathlib import Path
 
 from resift._internal.files import atomic_write, cache_folder
-from resift.cli.arguments import JSON, Option
 from resift.cli.fuse import list_names
 from resift.cli.terminal import Progress, print_json, print_note, print_table, print_text, style, width, wrap
 from resift.errors import DataFormatError, InputError
@@ -26,37 +25,6 @@ from resift.evaluation.readers import Collection, read_collection, read_qrels, r
 from resift.evaluation.runner import MovedQuery, Outcome, differences, evaluate, index_for, moved_queries
 from resift.text.snippets import clip_words
 from resift.types import JsonObject
-
-_DATA_OPTIONS = (
-    Option("--split SPLIT", "split to use: qrels/<split>.tsv", default="test"),
-    Option("--qrels FILE", "measure TREC run files against these judgments"),
-    Option("--measures LIST", "comma-separated measures (default: nDCG@10,AP,RR,R@100,P@10)"),
-    Option("--complete", "count judged queries missing from a run file as 0 (trec_eval -c) instead of skipping them"),
-    Option("--cache DIR", "folder for indexes and results"),
-    Option("--fresh", "ignore results from earlier runs"),
-    Option("--report FILE", "write an HTML report"),
-    JSON,
-)
-
-EVAL = [
-    Option("data [DATA...]", "a BEIR folder; with --qrels: TREC run files"),
-    Option("--pipeline NAME|FILE...", "pipeline to evaluate; may be repeated"),
-    *_DATA_OPTIONS,
-    Option("--per-query", "show the values for every query"),
-]
-
-COMPARE = [
-    Option("data DATA...", "a BEIR folder and two or more pipelines; with --qrels: run files"),
-    *_DATA_OPTIONS,
-    Option("--moved N", "show the N queries with the largest changes", int, 5),
-]
-
-BENCH = [
-    Option("names [NAME...]", "benchmarks to run (default: all)"),
-    Option("--quick", "a short test run of each; nothing is written"),
-    Option("--summary", "only write benchmarks/RESULTS.md"),
-    Option("--checkout DIR", "folder of the source checkout"),
-]
 
 
 @dataclass(frozen=True)

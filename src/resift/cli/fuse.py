@@ -6,42 +6,14 @@ import argparse
 import json
 from pathlib import Path
 
-from resift.cli.arguments import JSON, Option, Suggestions, positive_int
 from resift.cli.terminal import bar, in_pipe, print_json, print_table, print_text, print_tsv
 from resift.errors import DataFormatError, InputError
 from resift.evaluation.readers import Retrieved, numbered_lines, run_lines, sort_like_trec
 from resift.external.candidates import has_id, read_hits
-from resift.plugins import FUSION, available_fusions, load_plugin
 from resift.ranking.fusion import compare, fuse
 from resift.ranking.fusion.methods import fusion_method, method_options
 from resift.text.snippets import clip, short_id
 from resift.types import JsonObject, JsonValue, Ranking, StageKind
-from resift.validation import declared_options, options_class
-
-
-def _suggest(method: str, name: str) -> Suggestions:
-    def load() -> list[str]:
-        declared = options_class(load_plugin(FUSION, method))
-        options = () if declared is None else declared_options(declared)
-        return [choice for option in options if option.name == name for choice in option.allowed()]
-
-    return Suggestions(load)
-
-
-FUSE = [
-    Option("files FILE...", "a ranked list: JSONL, or a TREC run file"),
-    Option("-k K", "keep the best K (default: 10 on a terminal, otherwise all)", positive_int),
-    Option("--method NAME", "fusion method", None, "rrf", Suggestions(available_fusions)),
-    Option("--k-param K", "the constant k of rrf (default: 60)", float),
-    Option("--weights WEIGHTS", "one weight per file, for example 0.7,0.3"),
-    Option(
-        "--normalize NAME", "for score fusion: min-max, z-score, rank or none", choices=_suggest("linear", "normalize")
-    ),
-    Option("--dialect ENGINE", "fuse like this engine, for example langchain", choices=_suggest("rrf", "dialect")),
-    Option("--compare", "compare the orders of different engines"),
-    Option("--trec", "write a TREC run file"),
-    JSON._replace(help="write one line of JSON per query"),
-]
 
 
 def run_fuse(args: argparse.Namespace) -> int:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 from resift._internal.sync import run_sync
-from resift.cli.arguments import JSON, STORE_FILE, TEXT_KEYS, Option
 from resift.cli.terminal import (
     Progress,
     count,
@@ -29,34 +28,6 @@ from resift.models.registry import check_kind
 from resift.pipeline.pipeline import Pipeline
 from resift.protocols import CanOptimize
 from resift.stores.sqlite import SQLiteStore
-
-INDEX = [
-    Option("paths [PATH...]", "files and folders to index"),
-    STORE_FILE,
-    Option("--embedder MODEL", "embedding model for a new index"),
-    Option("--language NAME", "stemming language for a new index: auto (default), german, none"),
-    Option("--text-only", "keyword index only: no model, no vectors"),
-    Option("--include GLOB...", "index only these files in folders"),
-    Option("--exclude GLOB...", "skip these files"),
-    Option("--no-gitignore", "also read files ignored by .gitignore"),
-    Option("--chunk-size WORDS", "words per chunk", int, 200),
-    Option("--overlap WORDS", "words shared by adjacent chunks", int, 40),
-    Option("--row-ids", "row ids: their own, or prefixed with the path of the file", None, "own", ("own", "path")),
-    TEXT_KEYS,
-    Option("--prune", "remove files that no longer exist"),
-    Option("--yes", "let --prune remove more than half of the files"),
-    Option("--upgrade", "first upgrade an index written by an older version"),
-    Option("--watch", "keep indexing changes until Ctrl-C"),
-    Option("-v --verbose", "list all skipped files"),
-    JSON._replace(help="write the report as JSON"),
-]
-
-STORE = {
-    "optimize optimise": (
-        "build or rebuild the search indexes of stores",
-        [Option("file FILE", "an index, or a pipeline file (YAML)")],
-    )
-}
 
 
 def run_index(args: argparse.Namespace) -> int:

@@ -14,28 +14,20 @@ import sys
 import textwrap
 import threading
 import time
-import tomllib
 from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import NoReturn
 
 from resift import __version__
-from resift.cli.arguments import Option, add_options
+from resift.cli.arguments import COMMANDS, add_options
 from resift.errors import ResiftError, did_you_mean
-
-COMMANDS = tomllib.loads(Path(__file__).with_name("commands.toml").read_text(encoding="utf-8"))
-"""Command -> group, summary and details."""
 
 _MODULES = {
     "bench": "evaluate", "calibrate": "tune", "compare": "evaluate", "completion": "main", "eval": "evaluate",
     "explain": "search", "graph": "ask", "index": "index_command", "init": "config", "mcp": "serve",
     "record": "tune", "report": "batch", "store": "index_command",
 }  # fmt: skip
-"""Modules of commands that share a module. Every other command `x` has a module of the same name.
-
-The module defines the options of the command, `X`, and the function `run_x`.
-"""
+"""Modules of commands that share a module. Every other command `x` has a module of the same name with `run_x`."""
 
 _REMOVED = {"sbom": "Every release includes its SBOM as a file: resift-VERSION.cdx.json"}
 
@@ -59,7 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         with end_on_interrupt() if argv is None else contextlib.nullcontext():
             args = _parse(words)
             parser = args.command_parser
-            code: int = args.run(args)
+            # Command modules import models and stores, which --help does not need.
+            module = importlib.import_module(f"resift.cli.{_MODULES.get(args.command, args.command)}")
+            code: int = getattr(module, f"run_{args.command}")(args)
             sys.stdout.flush()
     except ResiftError as exc:
         options = [] if parser is None else _option_names(parser)
@@ -124,9 +118,8 @@ def build_parser(only: str | None = None, *, for_completion: bool = False) -> ar
             formatter_class=_HelpFormatter,
         )
         if only in (None, name):
-            module = importlib.import_module(f"resift.cli.{_MODULES.get(name, name)}")
-            add_options(sub, getattr(module, name.upper()))
-            sub.set_defaults(run=getattr(module, f"run_{name}"), command_parser=sub)
+            add_options(sub, texts)
+            sub.set_defaults(command_parser=sub)
     return parser
 
 
@@ -239,9 +232,6 @@ def _watch(reader: int) -> None:
                 os.write(2, b"\r\x1b[K\x1b[?25h")  # show the cursor that a progress bar may have hidden
             os.write(2, b"resift: interrupted\n")
             os._exit(EXIT_INTERRUPTED)
-
-
-COMPLETION = [Option("shell", "the shell", choices=("bash", "zsh", "fish"))]
 
 
 def run_completion(args: argparse.Namespace) -> int:

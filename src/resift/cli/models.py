@@ -8,7 +8,6 @@ import sys
 import time
 from dataclasses import asdict
 
-from resift.cli.arguments import JSON, Option, positive_int
 from resift.cli.terminal import Progress, count, print_json, print_note, print_table, print_text, style, wrap
 from resift.errors import ModelError, ModelNotAllowedError
 from resift.events import Event
@@ -20,61 +19,6 @@ from resift.models.lock_file import LockedModel, default_lock_path, read_lock, u
 from resift.models.pinning import AddedModel, add_model, remove_model
 from resift.models.registry import builtin_ids, check_model_id, find_spec, locked_ids
 from resift.types import JsonObject
-
-_PRECISIONS = ("auto", "int8", "fp32")
-_LOCK_AND_JSON = (
-    Option(
-        "--lock FILE",
-        "lock file (default: resift-models.lock in the current folder, or else in the configuration folder)",
-    ),
-    JSON,
-)
-
-
-def _parse_languages(text: str) -> tuple[str, ...] | str:
-    codes = tuple(code.strip().lower() for code in text.split(","))
-    if not all(code.isalpha() and len(code) in (2, 3) for code in codes):
-        raise argparse.ArgumentTypeError(f"{text} is not valid; use codes such as en,de, or any")
-    return "any" if codes == ("any",) else codes
-
-
-MODELS = {
-    "add": (
-        "download, check and pin a model",
-        (
-            *_LOCK_AND_JSON,
-            Option("source MODEL", "ORG/NAME or ORG/NAME@REVISION on the hub, or a folder"),
-            Option("--name NAME", "name of the model (default: ORG/NAME, or local/FOLDER)"),
-            Option("--precision", "auto: int8 unless it changes the scores too much", None, "auto", _PRECISIONS),
-            Option("--no-probe", "do not check the scores (for random weights)"),
-            Option("--languages CODES", "en,de or any (default: taken from the model's files)", _parse_languages),
-            Option("--max-length N", "maximum number of tokens", positive_int),
-        ),
-    ),
-    "list": (
-        "list the models that may be loaded",
-        (*_LOCK_AND_JSON, Option("--known", "list the published models known to `add`")),
-    ),
-    "show": (
-        "show one model and its files",
-        (*_LOCK_AND_JSON, Option("name NAME", "a pinned, built-in or known model")),
-    ),
-    "verify": (
-        "check the files of pinned models against their digests",
-        (*_LOCK_AND_JSON, Option("names [NAME...]", "models to check (default: all pinned ones)")),
-    ),
-    "remove": ("remove a model from the lock file", (*_LOCK_AND_JSON, Option("name NAME", "the pinned model"))),
-    "bench": (
-        "measure the time per pair or text",
-        (
-            *_LOCK_AND_JSON,
-            Option("names NAME...", "the models"),
-            Option("--pairs N", "pairs or texts per round", positive_int, 20),
-            Option("--tokens N", "tokens per pair or text", positive_int, 100),
-            Option("--rounds N", "rounds; the fastest and the median are reported", positive_int, 5),
-        ),
-    ),
-}
 
 
 def run_models(args: argparse.Namespace) -> int:

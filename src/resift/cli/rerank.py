@@ -18,32 +18,17 @@ from pathlib import Path
 from typing import TextIO
 
 from resift._internal.sync import run_sync
-from resift.cli.arguments import DEADLINE, JSON, SCORES, TEXT_KEYS, Option, Suggestions, positive_int, score_scale
+from resift.cli.arguments import score_scale
 from resift.cli.terminal import Progress, in_pipe, print_error, print_json, print_note, print_table, print_text
 from resift.errors import DataFormatError, InputError, shell_path
 from resift.external.records import BODY_NAMES, check_fields, no_text, read_text
 from resift.external.responses import find_results
 from resift.ingest.sources import decode, suffix_by_content
-from resift.models.registry import model_ids
 from resift.rerankers.cross_encoder import DEFAULT_MODEL, CrossEncoderReranker
 from resift.rerankers.rescore import relevance, shipped_calibrator_for
 from resift.reranking import rerank
 from resift.types import JsonObject, JsonValue, Ranking
 from resift.validation import type_name
-
-RERANK = [
-    Option("query", "the query"),
-    Option("file [FILE]", "file with the documents (default, and -: standard input)", str),
-    Option("-k K", "keep the best K (default: all)", positive_int),
-    Option("--model ID", "a cross-encoder on the allowlist", choices=Suggestions(lambda: model_ids("cross-encoder"))),
-    *SCORES,
-    Option("--format", "format of FILE", choices=("lines", "jsonl", "csv")),
-    TEXT_KEYS,
-    Option("--fields NAMES", "like --text-key, but with the field name before each text: title,body"),
-    Option("--id-key KEY", "id field (default: id, _id, doc_id)"),
-    DEADLINE,
-    JSON._replace(help="write the full ranking as JSON"),
-]
 
 MAX_BYTES = 64 << 20
 _PASSAGE_SUFFIXES = {

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from resift._internal.sync import run_sync
-from resift.cli.arguments import DEADLINE, JSON, SCORES, STORE_FILE, Option, number, positive_int, score_scale
+from resift.cli.arguments import score_scale
 from resift.cli.rerank import choose_input, read_input, refuse_index
 from resift.cli.terminal import (
     bar,
@@ -38,24 +38,6 @@ from resift.types import Hit, JsonObject, Ranking
 
 if TYPE_CHECKING:
     from rich.text import Text
-
-SEARCH = [
-    Option("query WORD...", "the query; quotes are not needed"),
-    STORE_FILE,
-    Option("--pipeline FILE", "use this pipeline file"),
-    Option("-k K", "number of hits", positive_int, 10),
-    Option("--where TEST...", "only hits whose metadata matches: topic=food, 'price>=10', 'path=*.md'"),
-    Option("--no-rerank", "show the order of the first stage"),
-    Option("--text-only", "keyword search only, without models"),
-    DEADLINE,
-    *SCORES,
-    Option("--min-score X", "drop hits with a lower displayed score", number),
-    Option("--full", "show full texts instead of snippets"),
-    Option("--context TOKENS", "print text for a prompt: passages with numbered sources", positive_int),
-    Option("--ids", "print only ids, one per line"),
-    Option("--explain", "explain the position of each hit"),
-    JSON._replace(help="write the full ranking as JSON"),
-]
 
 _BAR_COLUMNS = 8
 _MARGIN = "   "
@@ -196,15 +178,6 @@ def _snippet_lines(hit: Hit, query: str, *, max_lines: int | None) -> list[Text]
 
 
 MAX_BYTES = 256 << 20
-
-EXPLAIN = [
-    Option("file [FILE]", "a ranking as JSON (default, and -: standard input)", str),
-    Option("-o --output PAGE", "write a .html, .svg or .txt file instead"),
-    Option("--id ID", "explain only this hit, or why it is missing"),
-    Option("--top N", "number of hits to draw", positive_int, 10),
-    Option("--line N", "ranking to explain if FILE is JSONL", positive_int, 1),
-    JSON._replace(help="write positions and reasons as JSON"),
-]
 
 
 def run_explain(args: argparse.Namespace) -> int:

@@ -12,12 +12,10 @@ from contextlib import ExitStack
 
 from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent
 from resift.agent.pack import Pack
-from resift.cli.arguments import Option, non_negative_seconds, port, positive_int
 from resift.cli.terminal import print_note
 from resift.config import load_yaml
 from resift.errors import InputError, require
 from resift.index import Index
-from resift.models.embedder import DEFAULT_EMBEDDER
 from resift.models.registry import check_kind
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.server.app import serve_app
@@ -26,54 +24,7 @@ from resift.server.ratings import RatingsLog
 from resift.server.server_options import Limits, ListenOptions, ServerOptions
 from resift.stores.sqlite import SQLiteStore
 
-_LIMITS = {
-    "max_pairs": "pairs scored concurrently",
-    "max_requests": "concurrent requests",
-    "max_documents": "documents per request",
-    "max_text_chars": "characters per text",
-    "max_body_bytes": "bytes per request",
-    "max_connections": "concurrent connections",
-}
-
-SERVE = [
-    "network",
-    Option("--host HOST", "address to listen on", default="127.0.0.1"),
-    Option("--port PORT", "port; 0 chooses a free one", port, 8787),
-    Option("--workers N", "number of processes", positive_int, 1),
-    Option("--api-key-file FILE", "API keys, one per line; reloaded when the file changes"),
-    Option("--api-key-env NAME", "environment variable with API keys, separated by commas", default="RESIFT_API_KEYS"),
-    Option("--cors-origin URL...", "origin of web pages that may send requests; may be repeated"),
-    Option("--allowed-host NAME...", "host name to allow without keys; may be repeated"),
-    Option("--tls-cert FILE", "certificate, for https"),
-    Option("--tls-key FILE", "private key of the certificate"),
-    Option("--drain-delay S", "seconds between reporting not ready and closing the port", non_negative_seconds, 2.0),
-    Option("--drain S", "seconds to wait for requests in progress", non_negative_seconds, 20.0),
-    Option("--no-access-log", "do not log requests"),
-    "models and content",
-    Option("--model NAME...", f"a reranker; the first one is the default; may be repeated (default: {DEFAULT_MODEL})"),
-    Option("--embedder MODEL", "the embedding model, or none", default=DEFAULT_EMBEDDER),
-    Option("--alias NAME=MODEL...", "another name for a model; may be repeated"),
-    Option("--any-model", "treat unknown model names as the default"),
-    Option("--strict", "reject unknown fields"),
-    Option("--zero-means-all", "top_n 0 returns all results, as in vLLM"),
-    Option("--mcp", "expose --store and --pack as MCP tools at /mcp"),
-    Option("--store FILE...", "an index; may be repeated"),
-    Option("--pipeline FILE", "pipeline file: stores, tiers, shape"),
-    Option("--pack PACK", "knowledge pack for /v1/ask"),
-    Option("--judgments --judgements FOLDER", "save ratings as a BEIR folder"),
-    Option("--no-playground", "do not serve the playground at /"),
-    "limits",
-    *(
-        Option(f"--{name.replace('_', '-')} N", help, positive_int, getattr(Limits(), name))
-        for name, help in _LIMITS.items()
-    ),
-]
-
-MCP = [
-    Option("--store FILE", "the index"),
-    Option("--pack PACK", "a knowledge pack"),
-    Option("--allow-write", "also expose the tools add and delete"),
-]
+_LIMITS = ("max_pairs", "max_requests", "max_documents", "max_text_chars", "max_body_bytes", "max_connections")
 
 
 def run_serve(args: argparse.Namespace) -> int:

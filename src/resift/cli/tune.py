@@ -10,7 +10,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from resift._internal.files import atomic_write
-from resift.cli.arguments import JSON, Option, positive_int
 from resift.cli.evaluate import open_collection
 from resift.cli.rerank import refuse_index
 from resift.cli.terminal import Progress, bar, print_json, print_table, print_text, style, wrap
@@ -45,30 +44,6 @@ from resift.ranking.boosts import Boost, Recency
 from resift.ranking.order_model import MAX_DEPTH
 from resift.ranking.shape import Isotonic, Platt, Temperature
 from resift.types import JsonObject
-
-RECORD = [
-    Option("data DATA", "a BEIR folder"),
-    Option("--pipeline NAME|FILE", "the pipeline to record", default="default"),
-    Option("-o --out FILE", "the recording to write", required=True),
-    Option("--split SPLIT...", "qrels/<split>.tsv; may be repeated (default: test)"),
-    Option("--depth DEPTH", "rerank depth", positive_int, 20),
-    Option("--cache DIR", "folder for indexes"),
-    JSON._replace(help="write the report as JSON"),
-]
-
-TUNE = [
-    Option("recording FILE", "recording made by resift record; with --clicks or --click-log: a pipeline or an index"),
-    Option("--clicks JSONL", "user ratings: question, id, good"),
-    Option("--click-log JSONL|CSV", "impressions and clicks: query, results, clicked"),
-    Option("--train SPLIT", "tune on this split"),
-    Option("--test SPLIT", "report on this split"),
-    Option("--held-out FRACTION", "held-out fraction of a single split (default: 0.5)", float),
-    Option("--measure MEASURE", "measure to improve", default="nDCG@10"),
-    Option("--budget N", "number of settings to try (default: 200 for recordings of 100 or more queries)", int),
-    Option("--seed N", "seed of the random search", int, 1),
-    Option("--yaml FILE", "write the better pipeline here: tuned, or the default if tuning found nothing better"),
-    JSON,
-]
 
 MIN_QUERIES = 30
 """Minimum number of training queries for a reliable tuned setting."""
@@ -283,14 +258,6 @@ def _to_yaml(comment: str, data: JsonObject, header: Header, rules: Iterable[Rec
     file = {**({"stores": stores} if stores else {}), "k": header.k, **data, **({"shape": shape} if shape else {})}
     missing = "" if stores else " Add `stores:` with the recorded names."
     return f"# {comment}{missing}\n{yaml.safe_dump(file, sort_keys=False)}"
-
-
-CALIBRATE = [
-    Option("judged JUDGED", "JSONL with score and label", Path),
-    Option("-o --output FILE", "write the calibration here"),
-    Option("--method", "calibration method", None, "platt", ("platt", "isotonic", "temperature")),
-    JSON._replace(help="write the calibration and the table as JSON"),
-]
 
 
 def run_calibrate(args: argparse.Namespace) -> int:
