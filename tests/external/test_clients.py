@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 import pytest
@@ -98,6 +99,25 @@ def test_haystack():
     check(found, ids=IDS, best=found[1])
     check({"documents": found}, ids=IDS, best=found[1])
     check([document.to_dict(flatten=False) for document in found], ids=IDS)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_empty_cells_of_a_table_are_left_out_and_dates_become_text(library):
+    """The same columns give the same hits, whichever library holds them."""
+    columns = {
+        "id": ["a", "b"],
+        "text": ["Travel costs are signed off.", "Lunch is served from noon."],
+        "price": [1.5, None],
+        "day": [dt.date(2026, 1, 2), None],
+        "photo": [b"x", None],
+        "tags": [["x", "y"], None],
+    }
+    module = pytest.importorskip(library)
+    table = module.table(columns) if library == "pyarrow" else module.DataFrame(columns)
+    first, second = read_hits(table)
+    assert first.metadata == {"price": 1.5, "day": "2026-01-02", "tags": ["x", "y"]}
+    assert second.metadata == {}
+    assert second.original == {"id": "b", "text": "Lunch is served from noon."}
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])

@@ -68,15 +68,16 @@ def read_hits(
             if isinstance(record, Hit):
                 hits.append(record)
                 continue
-            text = read_flat_text(record, keys, original=item if isinstance(item, Mapping) else record)
+            original = item if keys and isinstance(item, Mapping) else record
+            text = read_flat_text(record, keys, original=original)
             if fields is not None and not isinstance(item, str):
                 fields.update(dict.fromkeys(text.fields))
             id = ids[number]
             if id is None:
                 by_content = strings_are == "id" and text.text
                 id = content_id(text.text) if by_content else _unused_id(str(number), used_ids)
-            nested = record.get("metadata") or {}
-            if not isinstance(nested, Mapping):
+            nested = record.get("metadata")
+            if nested and not isinstance(nested, Mapping):
                 raise InvalidHitError(f"Candidate {number}: metadata is {type_name(nested)}; pass a dict.")
             score = _score(record.get("score"), id, number, flags)
             store = str(record.get("source") or record.get("source_store") or source)
@@ -134,7 +135,9 @@ def _read_records(items: Sequence[object], strings_are: Literal["text", "id"]) -
 
 def _unused_id(id: str, used_ids: Collection[str | None]) -> str:
     """Return the id, with the suffix #2, #3 and so on if it is taken."""
-    return next(unused for n in count(1) if (unused := id if n == 1 else f"{id}#{n}") not in used_ids)
+    if id not in used_ids:
+        return id
+    return next(unused for n in count(2) if (unused := f"{id}#{n}") not in used_ids)
 
 
 def _unknown_candidate(item: object, number: int) -> str:

@@ -59,8 +59,8 @@ _WORD = re.compile(r"[^\W\d_]{2}")
 _DENSE = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 _ADDRESS = re.compile(r"[/\\@=]")
 
-Part = tuple[str, str]
-"""The dotted name of a field and its text."""
+Parts = dict[str, str]
+"""Dotted names of fields -> their texts."""
 
 
 class RecordText(NamedTuple):
@@ -101,14 +101,15 @@ def read_flat_text(record: JsonMapping, keys: Sequence[str] | None, *, original:
         if isinstance(text, str) and text.strip() and record.keys() <= _SIMPLE:
             return RecordText(body=text, fields=("text",))
         parts = _text_fields(record, depth=0)
-        if not parts or (_leaf(parts[-1][0]) in _TITLES and all(_leaf(name) in _TITLES for name, _ in parts)):
-            titles = {name for name, _ in parts}
-            parts += [part for part in _short_fields(record) if part[0] not in titles]
+        if all(map(_is_title, parts)):
+            parts |= _short_fields(record)
         return _join_parts(parts)
-    parts = [part for key in keys for part in _named_field(original, key) or _named_field(record, key)]
+    parts = {}
+    for key in keys:
+        parts |= _named_field(original, key) or _named_field(record, key)
     if isinstance(keys, LabeledFields) and len(keys) > 1:
-        labeled = [f"{_leaf(name).replace('_', ' ')}: {text.strip()}" for name, text in parts]
-        return RecordText(body=JOIN.join(labeled), fields=tuple(name for name, _ in parts))
+        labeled = [f"{_leaf(name).replace('_', ' ')}: {text.strip()}" for name, text in parts.items()]
+        return RecordText(body=JOIN.join(labeled), fields=tuple(parts))
     return _join_parts(parts)
 
 
@@ -149,11 +150,16 @@ def read_metadata(record: JsonMapping, text: RecordText, *, without: Collection[
     """Return the metadata of a record: its title, and all fields except ids, text fields and `without`."""
     nested = record.get("metadata")
     metadata = dict(nested) if nested and isinstance(nested, Mapping) else {}
-    body_fields = [name for name in text.fields if name not in _TITLES and name.casefold() not in _TITLES]
+    body_fields = _body_fields(text.fields)
     for key, value in record.items():
         if key not in _ID_OR_METADATA and key not in without and not (key in body_fields and isinstance(value, str)):
             metadata[key] = value
     return metadata
+
+
+@lru_cache(maxsize=1024)
+def _body_fields(fields: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(name for name in fields if name.casefold() not in _TITLES)
 
 
 def text_from(fields: Iterable[str]) -> str:
@@ -179,13 +185,11 @@ def _field_names(record: JsonMapping, prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{key}" if isinstance(value, str) else f"{prefix}{key} ({type(value).__name__})"
 
 
-def _join_parts(parts: Sequence[Part]) -> RecordText:
+def _join_parts(parts: Parts) -> RecordText:
     if not parts:
         return RecordText()
-    names, texts = zip(*parts, strict=True)
-    title = ""
-    if len(parts) > 1 and _leaf(names[0]) in _TITLES:
-        title, texts = texts[0], texts[1:]
+    names, texts = tuple(parts), list(parts.values())
+    title = texts.pop(0) if len(texts) > 1 and _is_title(names[0]) else ""
     body = texts[0]
     if len(texts) > 1:
         bodies = dict.fromkeys(text.strip() for text in texts)  # a text that occurs under two names is used once
@@ -207,65 +211,66 @@ def _sort_keys(keys: tuple[object, ...]) -> tuple[list[str], list[str]]:
     return [key for _, key in sorted(known)], sorted(others)
 
 
-def _text_fields(record: JsonMapping, *, depth: int) -> list[Part]:
+def _text_fields(record: JsonMapping, *, depth: int) -> Parts:
     known, others = _sort_keys(tuple(record))  # cached, because the records of a list share their keys
-    parts: list[Part] = []
+    parts: Parts = {}
     for key in known:
         value = record[key]
         text = value if type(value) is str else _value_text(value, depth)
         if text and not text.isspace():
-            parts.append((key, text))
+            parts[key] = text
     for key in others:
         value = record[key]
-        if value is not None and (text := _long_text(value, depth)):
-            parts.append((key, text))
-    if depth < _MAX_DEPTH and (not parts or _leaf(parts[-1][0]) in _TITLES):
-        parts += _nested_fields(record, depth=depth, titles=not parts)
+        if isinstance(value, (str, list, tuple)) and (text := _long_text(value, depth)):
+            parts[key] = text
+    if depth < _MAX_DEPTH and (not parts or _is_title(next(reversed(parts)))):
+        parts |= _nested_fields(record, depth=depth, titles=not parts)
     return parts
 
 
-def _long_text(value: object, depth: int) -> str:
+def _long_text(value: str | Sequence[object], depth: int) -> str:
     """Return a long string, or the text of a list that contains one, such as a list of paragraphs."""
     if isinstance(value, str):
         return value if len(value) >= _MIN_LONG and _has_words(value, _LONG_WORDS) else ""
-    if not isinstance(value, (list, tuple)) or not value or not isinstance(value[0], (str, Mapping)):
+    if not value or not isinstance(value[0], (str, Mapping)):
         return ""
     text = _value_text(value, depth)
     return text if any(_has_words(part, _LONG_WORDS) for part in text.split(JOIN)) else ""
 
 
-def _nested_fields(record: JsonMapping, *, depth: int, titles: bool) -> list[Part]:
+def _nested_fields(record: JsonMapping, *, depth: int, titles: bool) -> Parts:
     """Return the text fields of nested objects. Objects with nothing but a title count only if `titles` is set."""
     objects = {key: value for key, value in record.items() if isinstance(value, Mapping)}
     for names in (sorted(key for key in objects if isinstance(key, str) and key != "metadata"), ["metadata"]):
-        parts: list[Part] = []
+        parts: Parts = {}
         for key in names:
             value = objects.get(key)
             hidden = key.startswith(("_", "@")) and key != "_source"
             if value is not None and not hidden and key.casefold() not in _KNOWN:
                 inner = _text_fields(value, depth=depth + 1)
-                if titles or any(_leaf(name) not in _TITLES for name, _ in inner):
-                    parts += [(f"{key}.{name}", text) for name, text in inner]
+                if titles or not all(map(_is_title, inner)):
+                    parts |= {f"{key}.{name}": text for name, text in inner.items()}
         if parts:
             return parts
-    return []
+    return {}
 
 
-def _short_fields(record: JsonMapping) -> list[Part]:
+def _short_fields(record: JsonMapping) -> Parts:
     strings = {key: value for key, value in record.items() if isinstance(key, str) and isinstance(value, str)}
-    return [
-        (key, value)
+    return {
+        key: value
         for key, value in sorted(strings.items())
         if key.casefold() not in _NEVER_TEXT and key[:1] not in ("_", "@") and _has_words(value, _SHORT_WORDS)
-    ]
+    }
 
 
-def _named_field(record: JsonMapping, key: str) -> list[Part]:
-    for name, value in ((key, lookup(record, key)), (f"metadata.{key}", lookup(record, f"metadata.{key}"))):
+def _named_field(record: JsonMapping, key: str) -> Parts:
+    for name in (key, f"metadata.{key}"):
+        value = lookup(record, name)
         text = str(value) if isinstance(value, (int, float)) else _value_text(value, 0)
         if text.strip():
-            return [(name, text)]
-    return []
+            return {name: text}
+    return {}
 
 
 def lookup(value: object, key: str) -> object:
@@ -306,6 +311,10 @@ def _has_words(text: str, min_words: int) -> bool:
     return False
 
 
-@lru_cache(maxsize=4096)
 def _leaf(name: str) -> str:
     return name.rpartition(".")[2].strip().casefold()
+
+
+@lru_cache(maxsize=4096)
+def _is_title(name: str) -> bool:
+    return _leaf(name) in _TITLES

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from resift.errors import InputError, redact
 from resift.external.records import ID_KEYS
-from resift.external.systems import clean_row, find_reader
+from resift.external.systems import MISSING, clean_column, clean_row, find_reader
 from resift.types import JsonMapping, JsonObject, JsonValue
 
 # Paths to the results in a JSON response. The first path that leads to a list of objects is used.
@@ -44,7 +44,10 @@ def list_documents(value: object, name: str) -> list[JsonValue]:
     if type(value) is list or type(value) is tuple:
         # The usual case. The checks below take longer than fusing short lists.
         return _only_query(value, name) if value and isinstance(value[0], list) else list(value)
-    if hasattr(value, "to_pylist") and not hasattr(value, "columns"):  # an Arrow array
+    # A relation of DuckDB also has columns, but it is read like a cursor.
+    if isinstance(value, Table) and not isinstance(value, (type, Mapping, Sequence)) and not hasattr(value, "fetchall"):
+        return table_rows(value)
+    if hasattr(value, "to_pylist"):  # an Arrow array
         return list(value.to_pylist())
     results = find_results(value, name)
     if results is not None:
@@ -56,8 +59,6 @@ def list_documents(value: object, name: str) -> list[JsonValue]:
             f"{name} is one dict of columns ({columns}); pass one dict per document: "
             "[dict(zip(columns, row)) for row in zip(*columns.values())]."
         )
-    if isinstance(value, Table) and not isinstance(value, (type, Mapping, Sequence)):
-        return table_rows(value)
     # A database row or a named tuple is one document. A pandas Series also has keys, but it has `ndim`.
     record = not hasattr(value, "ndim") and (
         hasattr(value, "keys")
@@ -93,26 +94,26 @@ class Table(Protocol):
 
 def table_rows(table: Table) -> list[JsonObject]:
     """Return the rows of a DataFrame or an Arrow table as records, without missing cells."""
+    frame: Any = table
     kind = type(table).__name__
-    rows: list[Mapping[str, object]]
-    if hasattr(table, "to_pylist"):
-        rows = table.to_pylist()
-    elif hasattr(table, "to_dicts"):
-        rows = table.to_dicts()
-    elif hasattr(table, "iterrows") and not hasattr(table, "compute"):
-        frame: Any = table
+    if hasattr(frame, "to_pydict"):
+        columns = frame.to_pydict()
+    elif hasattr(frame, "to_dicts"):
+        columns = frame.to_dict(as_series=False)
+    elif hasattr(frame, "iterrows") and not hasattr(frame, "compute"):
         index_names = [name for name in frame.index.names if name is not None and name not in frame.columns]
         if index_names:
             frame = frame.reset_index(index_names)
         if not frame.columns.is_unique:
             raise InputError(f"Two columns of the {kind} have the same name; rename one.")
-        columns = {name: frame[name].tolist() for name in frame.columns}  # several times faster than to_dict
+        columns = {name: column.tolist() for name, column in frame.items()}
         if not any(name in ID_KEYS for name in columns) and _has_labels(frame.index):
             columns["id"] = frame.index.tolist()
-        rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
     else:
         raise InputError(f"A {kind} cannot be read row by row; pass a DataFrame in memory or a list of dicts.")
-    return [clean_row(row) for row in rows]
+    names = [str(name) for name in columns]
+    rows = zip(*map(clean_column, columns.values()), strict=True)
+    return [{name: cell for name, cell in zip(names, row, strict=True) if cell is not MISSING} for row in rows]
 
 
 def _has_labels(index: Any) -> bool:
@@ -173,8 +174,13 @@ def _follow(value: object, path: Sequence[str]) -> list[JsonValue] | None:
     if not path:
         return list(value) if isinstance(value, list) else None
     if isinstance(value, list):  # one list per query or per group
-        inner = [_follow(item, path) for item in value]
-        return [item for items in inner for item in items or ()] if inner and None not in inner else None
+        items: list[JsonValue] = []
+        for group in value:
+            inner = _follow(group, path)
+            if inner is None:
+                return None
+            items += inner
+        return items if value else None
     if not isinstance(value, Mapping):
         return None
     if path[0] == "*":

@@ -8,7 +8,7 @@ text. `DICT_READERS` and `OBJECT_READERS` list the supported formats.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields
 from decimal import Decimal
 from functools import lru_cache
@@ -60,6 +60,15 @@ def _similarity(score: JsonValue, distance: JsonValue) -> JsonValue:
     return -distance if score is None and distance is not None else score
 
 
+def _without(record: JsonMapping, *prefixes: str) -> JsonObject:
+    return {key: record[key] for key in _keys_without(tuple(record), prefixes)}
+
+
+@lru_cache(maxsize=1024)
+def _keys_without(keys: tuple[str, ...], prefixes: tuple[str, ...]) -> list[str]:
+    return [key for key in keys if not key.startswith(prefixes)]
+
+
 def _read_elasticsearch(hit: JsonMapping) -> JsonObject:
     record = _record(hit.get("_source"), hit.get("_id"), hit.get("_score"))
     # The `fields` option returns one list per field. Highlights are the fallback if no source was requested.
@@ -74,8 +83,7 @@ def _read_elasticsearch(hit: JsonMapping) -> JsonObject:
 def _read_weaviate_graphql(hit: JsonMapping) -> JsonObject:
     extra = hit["_additional"]
     score = _similarity(extra.get("score", extra.get("certainty")), extra.get("distance"))
-    document = {key: value for key, value in hit.items() if key != "_additional"}
-    return _record(document, extra.get("id"), _number(score))
+    return _record(_without(hit, "_additional"), extra.get("id"), _number(score))
 
 
 def _read_typesense(hit: JsonMapping) -> JsonObject:
@@ -85,14 +93,12 @@ def _read_typesense(hit: JsonMapping) -> JsonObject:
 
 
 def _read_meilisearch(hit: JsonMapping) -> JsonObject:
-    document = {key: value for key, value in hit.items() if not key.startswith(("_ranking", "_formatted", "_match"))}
-    return _record(document, hit.get("id"), hit.get("_rankingScore"))
+    return _record(_without(hit, "_ranking", "_formatted", "_match"), hit.get("id"), hit.get("_rankingScore"))
 
 
 def _read_azure(hit: JsonMapping) -> JsonObject:
-    document = {key: value for key, value in hit.items() if not key.startswith("@search.")}
     score = hit.get("@search.rerankerScore")
-    return _record(document, hit.get("id"), hit.get("@search.score") if score is None else score)
+    return _record(_without(hit, "@search."), hit.get("id"), hit.get("@search.score") if score is None else score)
 
 
 def _read_lancedb(row: JsonMapping) -> JsonObject:
@@ -140,8 +146,7 @@ DICT_READERS = (
         _ranked_record(hit["metadata"], hit.get("id"), hit.get("score"))),
     DictReader("OpenAI", frozenset({"file_id"}), "", _read_openai),
     DictReader("Algolia", frozenset({"objectID"}), "", lambda hit: _record(
-        {key: value for key, value in hit.items() if not key.startswith("_") and key != "objectID"},
-        hit["objectID"], hit.get("score"))),
+        _without(hit, "_", "objectID"), hit["objectID"], hit.get("score"))),
     DictReader("Azure AI Search", frozenset({"@search.score"}), "", _read_azure),
     DictReader("LanceDB", frozenset({"_distance", "_relevance_score", "_rowid"}), "", _read_lancedb),
     DictReader("Meilisearch", frozenset({"_rankingScore", "_formatted"}), "", _read_meilisearch),
@@ -201,13 +206,18 @@ def _read_row(row: Mapping[str, object]) -> JsonObject:
 
 def clean_row(row: Mapping[str, object]) -> JsonObject:
     """Return a row as JSON values, without missing and binary cells."""
-    return {
-        str(name): cell if type(cell) in _PLAIN else _plain_cell(cell)
-        for name, cell in row.items()
-        if type(cell) in _PLAIN or not _is_missing(cell)
-    }
+    cells = zip(row, clean_column(row.values()), strict=True)
+    return {str(name): cell for name, cell in cells if cell is not MISSING}
 
 
+def clean_column(cells: Collection[object]) -> list[JsonValue]:
+    """Return cells as JSON values, with `MISSING` in place of missing and binary cells."""
+    if _PLAIN.issuperset(map(type, cells)):
+        return list(cells)
+    return [cell if type(cell) in _PLAIN else MISSING if _is_missing(cell) else _plain_cell(cell) for cell in cells]
+
+
+MISSING = object()
 _PLAIN = frozenset({str, int, bool, list, dict})
 
 
