@@ -19,7 +19,7 @@ T = TypeVar("T")
 CLEANUP_S = 0.7
 """Maximum time for cancelled work to close its files after Ctrl-C."""
 
-MAX_RESERVE_S, MAX_RESERVE_SHARE = 1.0, 0.75
+MAX_RESERVE_S, MAX_RESERVE_SHARE = 1.0, 0.5
 """Limits of the reserve, so that one late call does not use up the time of the following calls."""
 
 LATENESS_DECAY = 0.99

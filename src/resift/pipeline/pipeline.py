@@ -18,6 +18,7 @@ from resift.errors import CapabilityError, InputError, redact
 from resift.events import Sink, ambient_sink
 from resift.pipeline.fan_out import LATE, DeadlinePassed, OverFetch, Store, Stores, fan_out, run_until, store_refs
 from resift.pipeline.pool import Pool, Stage, UsesNeighbors, validate_stage_output
+from resift.pipeline.search_slots import Slot, search_slots
 from resift.pipeline.stages import Fuse, Gate, Rerank, Shape, is_breaker_closed
 from resift.protocols import Reranker, Scorer, ScoringStage, display_name, required_capabilities
 from resift.ranking.blend import nearest_neighbors
@@ -214,14 +215,25 @@ class Pipeline:
         if k == 0:
             return pool.ranking()
         started = time.perf_counter()
+        slot = None
+        if seconds is not None and all(getattr(owner, "uses_local_cores", False) for owner in self._owners):
+            slot = await search_slots.acquire(pool.deadline)
+            if slot is None:
+                pool.timings["total"] = (time.perf_counter() - started) * 1000
+                late = replace(pool, failures={ref.name: LATE for ref in self.stores})
+                return late.degrade("deadline: no time left after waiting for other searches").ranking()
+            seconds = deadline.remaining_s()
         with nullcontext() if self.sink is None else ambient_sink(self.sink):
             try:
-                done = await self._run(pool, seconds, lazy=True)
+                done = await self._run(pool, seconds, lazy=True, slot=slot)
                 await load_hits(done.hits)
             except DocumentLoadError:
                 # Run again and verify every document: the damaged store fails as a whole, and the ranking names it.
                 pool.timings.clear()
                 done = await self._run(pool, seconds, lazy=False)
+            finally:
+                if slot is not None:
+                    slot.release()
         pool.timings["total"] = (time.perf_counter() - started) * 1000
         return done.ranking()
 
@@ -231,8 +243,8 @@ class Pipeline:
         """Return the deadline of a search that starts now; None uses the deadline of the pipeline."""
         return Deadline.after(self.deadline_s if deadline_s is None else deadline_s, clock=self.clock)
 
-    async def _run(self, pool: Pool, seconds: float | None, *, lazy: bool) -> Pool:
-        """Query the stores, run the stages and cut to k."""
+    async def _run(self, pool: Pool, seconds: float | None, *, lazy: bool, slot: Slot | None = None) -> Pool:
+        """Query the stores, run the stages and cut to k; the slot is released before the candidates are scored."""
         started = time.perf_counter()
         deadline = pool.deadline
         # Fusion takes little time, so only later stages need a share of the deadline.
@@ -267,6 +279,8 @@ class Pipeline:
         if len(failures) == len(results):
             return pool  # all stores are late, so there is nothing to fuse or rerank
         for kind, name, stage in zip(self._kinds, self._names, self.stages, strict=True):
+            if slot is not None and kind is StageKind.RERANK:
+                slot.release()  # the engine limits and orders the work of scorers itself
             if stage in self._use_neighbors:
                 pool = await self.add_neighbors(pool)
             pool = await _run_stage(stage, pool, kind, name)

@@ -16,6 +16,7 @@ from resift._internal.forking import ForkSafeLock
 from resift.errors import InputError, StoreError
 from resift.external.candidates import Candidate
 from resift.models.embedder import NO_EMBEDDER, embedding_models
+from resift.models.embedder import Embedder as LocalEmbedder
 from resift.models.registry import pin_advice
 from resift.protocols import Embedder
 from resift.ranking.context import find_place, sort_chunks
@@ -141,6 +142,11 @@ class SQLiteStore(base.HybridStore):
         self._lexical: LexicalView | None = None
         self._vectors = VectorIndex(exact)
         self._unread: WeakSet[LazyDocuments] = WeakSet()
+
+    @property
+    def uses_local_cores(self) -> bool:
+        """Whether searches only compute on this machine: with an embedder elsewhere, they mostly wait."""
+        return self.embedder is None or isinstance(self.embedder, LocalEmbedder)
 
     def with_embedder(self, embedder: Embedder) -> StoreView:
         """Return a store that searches the same documents by vectors with this embedder."""
