@@ -17,7 +17,6 @@ class Reranker(Protocol):
 
     async def fuse(self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None) -> list[Hit]:
         """Return at most k hits, best first; all ids come from the input."""
-        ...
 
 
 @runtime_checkable
@@ -33,7 +32,6 @@ class Scorer(Protocol):
 
         Raises only if no hit could be scored.
         """
-        ...
 
 
 @runtime_checkable
@@ -42,7 +40,6 @@ class VectorStore(Protocol):
 
     async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
         """Return at most k hits whose metadata matches `where`, best first."""
-        ...
 
 
 @runtime_checkable
@@ -51,7 +48,6 @@ class DocStore(Protocol):
 
     async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
         """Return at most k hits whose metadata matches `where`, best first."""
-        ...
 
 
 @runtime_checkable
@@ -60,7 +56,6 @@ class GraphStore(Protocol):
 
     async def query(self, cypher: str, parameters: JsonMapping | None = None, *, k: int) -> list[Hit]:
         """Return at most k hits from the rows of the statement, in row order."""
-        ...
 
 
 @runtime_checkable
@@ -69,7 +64,6 @@ class LazyStore(Protocol):
 
     async def search_lazy(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
         """Return the same hits as `search`, created with `resift.types.hit.lazy_hits`."""
-        ...
 
 
 @runtime_checkable
@@ -78,7 +72,6 @@ class HasVectors(Protocol):
 
     async def get_vectors(self, ids: Sequence[str]) -> Mapping[str, Array]:
         """Return a mapping from id to vector, for the ids in the store."""
-        ...
 
 
 @runtime_checkable
@@ -87,7 +80,6 @@ class HasChunks(Protocol):
 
     async def get_chunks(self, hit: Hit, *, before: int, after: int) -> list[Hit]:
         """Return a hit and the chunks around it, in document order; [] if it is not a chunk."""
-        ...
 
 
 @runtime_checkable
@@ -104,7 +96,6 @@ class SharesBreaker(Protocol):
     @property
     def breaker_key(self) -> tuple[str, ...]:
         """Provider, address, model and key."""
-        ...
 
 
 @runtime_checkable
@@ -113,7 +104,6 @@ class FollowsInstructions(Protocol):
 
     def with_instruction(self, instruction: str) -> Scorer:
         """Return a scorer with this instruction; the scorer itself if its model does not follow instructions."""
-        ...
 
 
 @runtime_checkable
@@ -129,7 +119,6 @@ class CountsTokens(Protocol):
 
     def count_tokens(self, texts: Sequence[str]) -> int:
         """Return the total number of tokens in the texts."""
-        ...
 
 
 class IndexMetadata(Protocol):
@@ -138,12 +127,10 @@ class IndexMetadata(Protocol):
     @property
     def embedder(self) -> str:
         """Name of the model that produced the vectors; empty without vectors."""
-        ...
 
     @property
     def generation(self) -> int:
         """A number that increases with every change to the file."""
-        ...
 
 
 @runtime_checkable
@@ -152,11 +139,9 @@ class CanReopenVectors(Protocol):
 
     def metadata(self) -> IndexMetadata:
         """Return the properties of the file."""
-        ...
 
     def with_embedder(self, embedder: Embedder) -> VectorStore:
         """Return a view that searches with this embedder."""
-        ...
 
 
 @runtime_checkable
@@ -165,7 +150,6 @@ class CanOptimize(Protocol):
 
     async def optimize(self) -> str:
         """Rebuild the index and return a summary."""
-        ...
 
 
 @runtime_checkable
@@ -174,7 +158,6 @@ class Releasable(Protocol):
 
     def release(self) -> None:
         """Wait for running work and close the store."""
-        ...
 
 
 @runtime_checkable
@@ -187,7 +170,6 @@ class Embedder(Protocol):
 
     async def embed(self, texts: Sequence[str], *, kind: Literal["query", "document"]) -> Array:
         """Return a float32 array of shape (len(texts), dimension)."""
-        ...
 
 
 @runtime_checkable
@@ -196,7 +178,6 @@ class Similarity(Protocol):
 
     def __call__(self, query: str, texts: Sequence[str]) -> Iterable[tuple[int, float]]:
         """Return (index into texts, score) pairs, best first."""
-        ...
 
 
 __getattr__ = renamed_names(

@@ -70,7 +70,7 @@ CLAUSES = (
     f"MATCH (n:Person {{k: {HOLE}}})", f"MATCH (n)-[r:R*1..3 {{k: {HOLE}}}]->(m) WHERE {HOLE}", f"UNWIND {HOLE} AS u",
     f"MATCH (a)-[e:R*1..2 (r, n | WHERE {HOLE} | {{r.a}}, {{n.b}})]->(b)", f"OPTIONAL MATCH (n) WHERE {HOLE}",
     f"WITH *, {HOLE} AS w ORDER BY {HOLE} DESC SKIP {HOLE} LIMIT {HOLE}", f"CALL {{ WITH n RETURN {HOLE} AS c }}",
-    f"MATCH (a)-[e]->(b) WHERE {HOLE} HINT (a JOIN e) JOIN b", f"CALL db.labels() YIELD label WHERE {HOLE}",
+    f"MATCH (a)-[e]->(b) WHERE {HOLE}", f"CALL db.labels() YIELD label WHERE {HOLE}",
     f"MATCH (a)-[r:R WHERE {HOLE}]->(b:A|B)", "MATCH (n:!A&(B|C))",
     f"CALL query_vector_index('T', 'i', {HOLE}, 10, efs := {HOLE})", f"MATCH SHORTEST 2 PATHS (a {{k: {HOLE}}})-->(b)",
 )  # fmt: skip

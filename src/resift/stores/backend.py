@@ -46,16 +46,22 @@ Document = JsonMapping
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchOptions(EmbedderOptions):
-    """Search options shared by several stores."""
+class ModeOptions(EmbedderOptions):
+    """The embedder and the search mode of a store."""
 
     embedder: str | None = option(
-        "Model that embeds the query: a model id, or `none` to search by keywords only.",
+        "Model that produced the vectors and embeds the query: a model id, or `none` to search by keywords only.",
         default=None,
         choices=lambda: [NO_EMBEDDER, *embedding_models()],
         advice=pin_advice,
     )
     mode: Mode | None = option("Search by keywords, by vectors, or by both.", default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions(ModeOptions):
+    """Search options of the stores that Resift fills."""
+
     exact: bool | None = option("Compare every vector, even if an index would be faster.", default=None)
 
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar
 
 from resift._internal.arrays import Array, np
 from resift._internal.forking import after_fork
+from resift._internal.lazy_exports import renamed_names
 from resift.errors import InputError, StoreError
 from resift.external.candidates import Candidates, has_id, read_hits
 from resift.external.records import ID_KEYS
@@ -306,20 +307,15 @@ def deprecated_name(old: str, method: Callable[P, T]) -> Callable[P, T]:
     return call
 
 
-_OLD_NAMES = {
-    "Found": "Match",
-    "documents_from": "read_documents",
-    "ids_from": "read_ids",
-    "nothing_to_find": "is_empty_search",
-    "ranked": "top_k",
-    "in_order": "select_by_ids",
-}
-"""Old names from the documentation of custom stores in 0.2, and their replacements."""
-
-
-def __getattr__(name: str) -> object:
-    if name not in _OLD_NAMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    message = f"{__name__}.{name} is now {_OLD_NAMES[name]}; Resift 0.4 removes the old name."
-    warnings.warn(message, DeprecationWarning, stacklevel=2)
-    return globals()[_OLD_NAMES[name]]
+# From the documentation of custom stores in 0.2.
+__getattr__ = renamed_names(
+    __name__,
+    {
+        "Found": "Match",
+        "documents_from": "read_documents",
+        "ids_from": "read_ids",
+        "nothing_to_find": "is_empty_search",
+        "ranked": "top_k",
+        "in_order": "select_by_ids",
+    },
+)

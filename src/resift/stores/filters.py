@@ -21,10 +21,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from functools import lru_cache
 from itertools import islice
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from resift.errors import InputError
 from resift.types import JsonObject, JsonValue, Metadata, Where, to_json
+
+T = TypeVar("T")
 
 Value: TypeAlias = str | int | float | bool
 
@@ -135,6 +137,26 @@ def list_conditions(tests: Iterable[Test]) -> list[Condition]:
         else:
             conditions.append(test)
     return conditions
+
+
+def translate_tests(
+    tests: Iterable[Test], translate: Callable[[Condition], T | None], any_of: Callable[[list[list[T]]], T]
+) -> list[T]:
+    """Return the parts of a filter that an engine can test. All documents that pass the filter pass these parts.
+
+    `translate` returns None for a condition that the engine cannot express, and is never called for `!=`.
+    """
+    parts: list[T] = []
+    for test in tests:
+        part = None
+        if isinstance(test, AnyOf):
+            alternatives = [translate_tests(alternative, translate, any_of) for alternative in test.filters]
+            part = any_of(alternatives) if all(alternatives) else None
+        elif test.operator != "!=":
+            part = translate(test)
+        if part is not None:
+            parts.append(part)
+    return parts
 
 
 def matches(metadata: Metadata, where: Where | None) -> bool:

@@ -165,11 +165,9 @@ class LanceDBVectorStore(LanceDBBackend, EngineStore):
     @in_thread
     def _read_notes(self) -> backend.TableNotes | None:
         table = self._open_table()
-        return (
-            None
-            if table is None
-            else backend.TableNotes(_read_note(table, _LANGUAGE) or "none", _read_note(table, _TAGS))
-        )
+        if table is None:
+            return None
+        return backend.TableNotes(_read_note(table, _LANGUAGE) or "none", _read_note(table, _TAGS))
 
     @in_thread
     def _has_vector_index(self) -> bool:

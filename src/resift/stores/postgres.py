@@ -30,7 +30,7 @@ P = ParamSpec("P")
 S = TypeVar("S", bound="PostgresBackend")
 Fields = tuple[JsonValue, ...]
 
-_EMBEDDER, _LANGUAGE, _TAGS = "resift embedder: ", "resift language: ", "resift tags: "
+_EMBEDDER, _LANGUAGE, _TAGS = "resift embedder", "resift language", "resift tags"
 VARIABLES = ("DATABASE_URL", "PGDATABASE", "PGHOST", "PGPASSWORD", "PGPORT", "PGUSER", "POSTGRES_PASSWORD")
 _MAX_TERMS = 20_000  # a tsvector is limited to 1 MB
 _MAX_POSITIONS = 256  # PostgreSQL stores at most this many positions per term
@@ -208,7 +208,7 @@ class PostgresStore(PostgresBackend, EngineStore):
         self._table_path = table.split(".")
         self._table = self._psycopg.sql.Identifier(*self._table_path)
         self._index_name = self._table_path[-1][:40] + "_resift_hnsw"
-        self._comment: str | None = None
+        self._notes: dict[str, str] | None = None  # from the comment of the table
 
     async def count(self) -> int:
         """Return the number of documents."""
@@ -246,10 +246,9 @@ class PostgresStore(PostgresBackend, EngineStore):
 
     @on_connection
     def _read_notes(self, connection: Connection) -> backend.TableNotes | None:
-        if not self._has_table(connection):
+        if not self._has_table(connection) or self._notes is None:
             return None
-        comment = self._comment or ""
-        return backend.TableNotes(_read_comment(comment, _LANGUAGE) or "none", _read_comment(comment, _TAGS))
+        return backend.TableNotes(self._notes.get(_LANGUAGE, "none"), self._notes.get(_TAGS, ""))
 
     async def _has_vector_index(self) -> bool:
         statement = self._sql(
@@ -263,8 +262,6 @@ class PostgresStore(PostgresBackend, EngineStore):
     def _fetch_near(
         self, connection: Connection, query: Array, groups: list[list[str]], limit: int, *, exact: bool
     ) -> list[tuple[Document, Vector]]:
-        if not self._has_table(connection):
-            return []
         use_vector = exact or self.index == "hnsw"
         column, kind = ("embedding", "vector") if use_vector else _half_column(len(query))
         # <#> is the negative inner product. For unit vectors it equals −cosine, and it is defined for empty
@@ -302,7 +299,7 @@ class PostgresStore(PostgresBackend, EngineStore):
 
     def _has_table(self, connection: Connection) -> bool:
         """Return whether the table exists; raise StoreError if its vectors come from another embedder."""
-        if self._comment is not None:
+        if self._notes is not None:
             return True
         name = self._table.as_string(connection)
         # Read pg_class, because to_regclass alone may use a cache that predates our lock.
@@ -315,8 +312,9 @@ class PostgresStore(PostgresBackend, EngineStore):
         if row is None:
             return False
         comment, columns = row
-        self._check_table(name, columns, _read_comment(comment, _EMBEDDER))
-        self._comment = comment
+        notes = dict(line.split(": ", 1) for line in comment.split("\n") if ": " in line)
+        self._check_table(name, columns, notes.get(_EMBEDDER, ""))
+        self._notes = notes
         return True
 
     def _create(self, connection: Connection, record: Record) -> None:
@@ -333,8 +331,9 @@ class PostgresStore(PostgresBackend, EngineStore):
         )
         connection.execute(self._sql("CREATE INDEX ON {table} USING gin (words)"))
         connection.execute(self._sql("CREATE INDEX ON {table} USING gin (tags)"))
-        lines = (_EMBEDDER + self._embedder_name, _LANGUAGE + (self._language or "auto"), _TAGS + backend.TAGS_VERSION)
-        comment = self._psycopg.sql.Literal("\n".join(lines))
+        language = self._language or "auto"
+        notes = {_EMBEDDER: self._embedder_name, _LANGUAGE: language, _TAGS: backend.TAGS_VERSION}
+        comment = self._psycopg.sql.Literal("\n".join(f"{name}: {value}" for name, value in notes.items()))
         connection.execute(self._psycopg.sql.SQL("COMMENT ON TABLE {} IS {}").format(self._table, comment))
 
     def _build_index(self, connection: Connection) -> None:
@@ -391,11 +390,6 @@ def _half_column(dimension: int) -> tuple[str, str]:
             f"'hnsw-half' supports up to {_MAX_HALF_DIMENSION} dimensions, not {dimension}; use exact=True."
         )
     return f"embedding::halfvec({dimension})", f"halfvec({dimension})"
-
-
-def _read_comment(comment: str, name: str) -> str:
-    lines = [line.removeprefix(name) for line in comment.split("\n") if line.startswith(name)]
-    return lines[0] if lines else ""
 
 
 def _format_terms(terms: Sequence[str]) -> str:

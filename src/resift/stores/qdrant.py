@@ -69,7 +69,8 @@ class QdrantBackend(BackendStore):
         qdrant = require("qdrant_client", extra="qdrant")
         self.name, self._models = name, qdrant.models
         # Local mode is not thread-safe, so it gets one thread and a lock.
-        self._is_local = url is None and _is_local(client)
+        options = getattr(client, "init_options", {"path": ""})
+        self._is_local = url is None and (options.get("path") is not None or options.get("location") == ":memory:")
         self._lock = threading.RLock() if self._is_local else contextlib.nullcontext()
         self._owns_client = client is None
         self._connect: Callable[[], Any] = lambda: client
@@ -277,11 +278,6 @@ class QdrantVectorStore(QdrantBackend, EngineStore):
             return []
         points = [make_point_id(key) for key in keys]
         return list(self._client.retrieve(self.collection, points, payload, vectors))
-
-
-def _is_local(client: object) -> bool:
-    options = getattr(client, "init_options", {"path": ""})
-    return options.get("path") is not None or options.get("location") == ":memory:"
 
 
 def make_point_id(key: str) -> str:

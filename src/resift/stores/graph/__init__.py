@@ -2,7 +2,8 @@
 
 ladybug.py          LadybugGraphStore and the child process that runs the engine
 cypher_guard.py     check_cypher: a parser that proves that a statement is read-only
-cypher_tokens.py    the tokenizer, and the keywords, procedures and functions known to the guard
+cypher_tokens.py    the tokenizer
+cypher_words.toml   the keywords, procedures and functions known to the guard
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ def check_cypher(statement: str, *, procedures: Iterable[str] = (), functions: I
         raise UnsafeCypherError(f"the statement is a {type(statement).__name__}, not a string")
     if len(statement) > MAX_LENGTH:
         raise UnsafeCypherError(f"the statement has {len(statement)} characters, more than {MAX_LENGTH}")
-    allowed_procedures = _allowed_names("procedures", procedures)
-    allowed_functions = _allowed_names("functions", functions)
+    allowed_procedures = tokens.PROCEDURES | _read_names("procedures", procedures)
+    allowed_functions = tokens.FUNCTIONS | _read_names("functions", functions)
     readings = [statement]
     if "\\" in statement:  # also check each way in which an engine may decode the escapes
         readings += [pattern.sub(_decode_escape, statement) for pattern in (_ESCAPE, _ESCAPE_OR_PAIR)]
@@ -49,13 +49,11 @@ def check_cypher_for(store: object, statement: str) -> None:
     check_cypher(statement, procedures=getattr(store, "procedures", ()), functions=getattr(store, "functions", ()))
 
 
-def _allowed_names(kind: str, names: Iterable[str]) -> frozenset[str]:
-    """Return the built-in allowlist extended with `names`; `kind` is "procedures" or "functions"."""
-    is_list = isinstance(names, Iterable) and not isinstance(names, (str, bytes))
-    extra = list(names) if is_list else []
-    if not is_list or not all(isinstance(name, str) for name in extra):
-        raise InputError(f"{kind} is a {type(names).__name__}; pass a list of names.")
-    return tokens.read_only_names(kind) | {name.lower() for name in extra}
+def _read_names(argument: str, names: Iterable[str]) -> set[str]:
+    extra = names if isinstance(names, (str, bytes)) or not isinstance(names, Iterable) else list(names)
+    if not isinstance(extra, list) or not all(isinstance(name, str) for name in extra):
+        raise InputError(f"{argument} is a {type(names).__name__}; pass a list of names.")
+    return {name.lower() for name in extra}
 
 
 def _decode_escape(match: re.Match[str]) -> str:
@@ -321,8 +319,6 @@ class _Parser:
             self._advance(OPERAND, tokens=2)
         elif key == "FINISH":
             self._advance(CALLED)
-        elif key == "HINT":
-            self._take_join_hint()
         else:
             raise self._word_error(key)
 
@@ -348,27 +344,6 @@ class _Parser:
         self._advance(CALLED, tokens=length)
         if self._peek().is_("("):
             self._push(_Frame("(", OPERAND, then=CALLED))
-
-    def _take_join_hint(self) -> None:
-        """Take a complete join hint of Ladybug, which may contain only names: HINT ((a JOIN e) JOIN b)."""
-        self._index += 1
-        depth = 0
-        while True:
-            while self._peek().is_("("):
-                depth += 1
-                self._index += 1
-            if self._peek().kind not in (WORD, NAME):
-                raise self._error("another token where a name is expected")
-            self._index += 1
-            while depth and self._peek().is_(")"):
-                depth -= 1
-                self._index += 1
-            if self._peek().key not in ("JOIN", "MULTI_JOIN"):
-                break
-            self._index += 1
-        if depth:
-            raise self._error("a join hint whose brackets do not match")
-        self._top.state = AFTER
 
     def _take_type(self) -> None:
         """Take the complete type in CAST(x AS type): INT64[], DECIMAL(18, 3), STRUCT(a UNION(b INT64, c STRING))."""

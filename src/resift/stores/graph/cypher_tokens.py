@@ -1,4 +1,4 @@
-"""Tokenizer for Cypher, and the keywords, procedures and functions known to the guard.
+"""Tokenizer for Cypher. `cypher_words.toml` lists the words known to the guard.
 
 The tokenizer rejects text that two engines could interpret differently. The guard rejects unlisted names.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import tomllib
 import unicodedata
-from functools import cache
 from importlib import resources
 from typing import NamedTuple
 
@@ -114,53 +113,10 @@ def _check_token(text: str, kind: str, match: re.Match[str]) -> None:
             raise make_error(text, start, "a word with look-alike characters; quote it in backticks")
 
 
-# Keywords
+_TEXT = resources.files("resift.stores.graph").joinpath("cypher_words.toml").read_text(encoding="utf-8")
+_WORDS = {name: frozenset(words.split()) for name, words in tomllib.loads(_TEXT).items()}
 
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-READ_STARTS = _words("MATCH OPTIONAL WITH UNWIND RETURN CALL")
-"""Clauses that may start a statement, a subquery or a branch of UNION."""
-
-CONTINUATIONS = _words("WHERE SKIP LIMIT OFFSET YIELD FILTER LET")
-"""Clauses that take an expression and may follow another clause."""
-
-FORBIDDEN = _words(
-    """
-    CREATE MERGE SET DELETE DETACH NODETACH REMOVE INSERT FOREACH DROP ALTER RENAME COMMENT LOAD COPY EXPORT
-    IMPORT ATTACH INSTALL UNINSTALL UPDATE CHECKPOINT FORCE BEGIN START COMMIT ROLLBACK TRANSACTION
-    TRANSACTIONS SHOW TERMINATE USE GRANT DENY REVOKE STOP ENABLE DEALLOCATE REALLOCATE DRYRUN STORAGE DUMP
-    FREE LOCK UNLOCK ANALYZE SNAPSHOT RECOVER REGISTER REPLICATION TRIGGER KILL EXECUTE PREPARE
-    """
-)
-"""Clauses that write, access data outside the graph, or administer the server; used in error messages."""
-
-INFIX = _words("AND OR XOR IN CONTAINS IS")
-PATH_WORDS = _words(
-    """SHORTEST WSHORTEST ALL ANY TRAIL ACYCLIC WALK SIMPLE REPEATABLE DIFFERENT ELEMENT ELEMENTS RELATIONSHIP
-    RELATIONSHIPS EDGE EDGES PATH PATHS GROUP GROUPS"""
-)
-KEYWORDS = (
-    READ_STARTS
-    | CONTINUATIONS
-    | FORBIDDEN
-    | INFIX
-    | _words(
-        """ORDER BY UNION ALL AS ASC ASCENDING DESC DESCENDING CASE WHEN THEN ELSE END NOT DISTINCT STARTS ENDS
-        EXISTS COUNT COLLECT NULL TRUE FALSE USING HINT FINISH EXPLAIN PROFILE CYPHER"""
-    )
-)
-
-PREPARSER_OPTIONS = _words(
-    """runtime planner updatestrategy replan expressionengine operatorengine interpretedpipesfallback
-    connectcomponentsplanner parallelruntimesupport inferschemaparts labelinference"""
-)
-
-
-@cache
-def read_only_names(kind: str) -> frozenset[str]:
-    """Return the allowlist of read-only "procedures" or "functions", in lowercase."""
-    data = resources.files("resift.stores.graph").joinpath("read_only_names.toml").read_text(encoding="utf-8")
-    return _words(tomllib.loads(data)[kind])
+READ_STARTS, CONTINUATIONS, FORBIDDEN = _WORDS["read_starts"], _WORDS["continuations"], _WORDS["forbidden"]
+INFIX, PATH_WORDS, PREPARSER_OPTIONS = _WORDS["infix"], _WORDS["path_words"], _WORDS["preparser_options"]
+KEYWORDS = READ_STARTS | CONTINUATIONS | FORBIDDEN | INFIX | _WORDS["other_keywords"]
+PROCEDURES, FUNCTIONS = _WORDS["procedures"], _WORDS["functions"]

@@ -74,7 +74,7 @@ class EngineProcess:
         """Return the engine's response. If it does not arrive in time, end the process and raise StoreError."""
         try:
             assert self._process.stdin is not None  # noqa: S101 - opened as a pipe
-            _write_frame(self._process.stdin, pickle.dumps(request))
+            _write(self._process.stdin, pickle.dumps(request))
         except OSError as exc:
             self.end()
             raise StoreError(f"The engine process of {self._store!r} has ended.", store=self._store) from exc
@@ -92,22 +92,19 @@ class EngineProcess:
 
     def _read_responses(self) -> None:
         assert self._process.stdout is not None  # noqa: S101 - opened as a pipe
-        frame: bytes | None = b""
-        while frame is not None:
-            try:
-                frame = _read_frame(self._process.stdout)
-            except (OSError, ValueError):
-                frame = None
-            self._responses.put(frame)
+        with contextlib.suppress(OSError, ValueError):
+            for line in self._process.stdout:
+                self._responses.put(line)
+        self._responses.put(None)
 
     def _wait(self, timeout_s: float) -> JsonObject:
         give_up_at = time.monotonic() + timeout_s
         while True:
             with contextlib.suppress(queue.Empty):
-                frame = self._responses.get(timeout=_POLL_INTERVAL_S)
-                if frame is None:
+                line = self._responses.get(timeout=_POLL_INTERVAL_S)
+                if line is None or not line.endswith(b"\n"):
                     raise self._end_with_error("ended the engine process, or the store was closed")
-                response: JsonObject = json.loads(frame)
+                response: JsonObject = json.loads(line)
                 return response
             if time.monotonic() >= give_up_at:
                 raise self._end_with_error(f"took more than {timeout_s:g} s and was stopped", transient=True)
@@ -132,19 +129,9 @@ def resident_bytes(pid: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def _read_frame(source: IO[bytes]) -> bytes | None:
-    """Return the next frame, or None at the end of the stream."""
-    head = source.read(8)
-    if len(head) < 8:
-        return None
-    size = int.from_bytes(head, "big")
-    body = source.read(size)
-    return body if len(body) == size else None
-
-
-def _write_frame(target: IO[bytes], body: bytes) -> None:
-    """Write one frame, unbuffered: a buffer loses bytes if the process is stopped and continued."""
-    rest = memoryview(len(body).to_bytes(8, "big") + body)
+def _write(target: IO[bytes], data: bytes) -> None:
+    """Write without a buffer, which would lose bytes if the process is stopped and continued."""
+    rest = memoryview(data)
     while rest:
         rest = rest[os.write(target.fileno(), rest) :]
 
@@ -155,7 +142,7 @@ def _write_frame(target: IO[bytes], body: bytes) -> None:
 def main(path: str, buffer_pool_bytes: int, threads: int) -> None:
     """Open the database read-only and serve requests until standard input ends."""
     output = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # keeps the engine's own output apart from the frames
+    os.dup2(2, 1)  # keeps the engine's own output apart from the responses
     try:
         import ladybug
 
@@ -165,16 +152,17 @@ def main(path: str, buffer_pool_bytes: int, threads: int) -> None:
         _send(output, {"error": str(exc), "kind": "open"})
         return
     _send(output, {"ready": True})
-    requests: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
 
     def listen() -> None:
-        while (frame := _read_frame(sys.stdin.buffer)) is not None:
-            requests.put(frame)
+        with contextlib.suppress(EOFError, pickle.UnpicklingError):
+            while True:
+                requests.put(pickle.load(sys.stdin.buffer))  # noqa: S301 - from the parent
         os._exit(0)  # the parent has finished or died; do not wait for a running statement
 
     threading.Thread(target=listen, daemon=True).start()
     while True:
-        _send(output, _execute(connection, pickle.loads(requests.get())))  # noqa: S301 - from the parent
+        _send(output, _execute(connection, requests.get()))
 
 
 def _send(target: IO[bytes], response: JsonObject) -> None:
@@ -182,7 +170,7 @@ def _send(target: IO[bytes], response: JsonObject) -> None:
     if len(body) > MAX_ANSWER_BYTES:
         message = f"The rows take {len(body)} bytes, more than {MAX_ANSWER_BYTES}"
         body = json.dumps({"error": message, "kind": "size"}).encode()
-    _write_frame(target, body)
+    _write(target, body + b"\n")
 
 
 def _execute(connection: Any, request: Request) -> JsonObject:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
@@ -31,28 +33,9 @@ _FIRST_BYTES = b"SQLite format 3\0"
 
 FileStamp = tuple[int, int, int]
 
-TABLES = {
-    "facts": "TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
-    "documents": "TABLE documents (row INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, "
-    "text TEXT NOT NULL, metadata TEXT NOT NULL, checksum INTEGER NOT NULL)",
-    "vectors": "TABLE vectors (row INTEGER PRIMARY KEY, vector BLOB NOT NULL, checksum INTEGER NOT NULL)",
-    "sources": "TABLE sources (path TEXT PRIMARY KEY, digest TEXT NOT NULL) WITHOUT ROWID",
-    # The tables and indexes below can be rebuilt from those above.
-    "attributes": "TABLE attributes (key TEXT NOT NULL, value BLOB NOT NULL, row INTEGER NOT NULL, "
-    "PRIMARY KEY (key, value, row)) WITHOUT ROWID",
-    # The expected number of rows for each attribute value, and the sum of their row numbers.
-    "attribute_sums": "TABLE attribute_sums (key TEXT NOT NULL, value BLOB NOT NULL, rows INTEGER NOT NULL, "
-    "total INTEGER NOT NULL, PRIMARY KEY (key, value)) WITHOUT ROWID",
-    # A second index of ids, used if the first one does not find an id. It indexes an expression so that SQLite
-    # does not use it for anything else.
-    "documents_by_id": "INDEX documents_by_id ON documents (id || '')",
-    "row_blocks": "TABLE row_blocks (block INTEGER PRIMARY KEY, generation INTEGER NOT NULL, "
-    "lengths BLOB NOT NULL, checksum INTEGER NOT NULL)",
-    "row_blocks_by_generation": "INDEX row_blocks_by_generation ON row_blocks (generation)",
-    "code_blocks": "TABLE code_blocks (block INTEGER PRIMARY KEY, codes BLOB NOT NULL, checksum INTEGER NOT NULL)",
-    "postings": "TABLE postings (segment INTEGER NOT NULL, first_term TEXT NOT NULL, lists BLOB NOT NULL, "
-    "checksum INTEGER NOT NULL, PRIMARY KEY (segment, first_term)) WITHOUT ROWID",
-}
+_SCHEMA = resources.files("resift.stores.sqlite").joinpath("schema.sql").read_text(encoding="utf-8")
+_DEFINITIONS = re.findall(r"^CREATE ((?:TABLE|INDEX) (\w+) [^;]+);", _SCHEMA, re.MULTILINE)
+TABLES = {name: " ".join(definition.split()) for definition, name in _DEFINITIONS}
 _LEGACY_DEFINITIONS = (
     *(name for name in TABLES if name != "postings"),
     *("terms", "term_checks", "terms_data", "terms_idx", "terms_config"),

@@ -29,7 +29,7 @@ from resift.stores.sqlite import rows as stored_rows
 from resift.stores.sqlite.database import Connection, DatabaseFile, FileMetadata, FileReplacedError, IndexCorruptedError
 from resift.stores.sqlite.lexical_index import LexicalView
 from resift.stores.sqlite.rows import LazyDocuments, RowList, RowListCache
-from resift.stores.sqlite.vector_index import VectorIndex, measure_recall
+from resift.stores.sqlite.vector_index import VectorView, load_vectors, measure_recall
 from resift.text import Analyzer
 from resift.text.analysis import BM25
 from resift.types import Hit, JsonObject, Where
@@ -140,7 +140,7 @@ class SQLiteStore(base.HybridStore):
         self._lock = ForkSafeLock()
         self._rows = RowListCache()
         self._lexical: LexicalView | None = None
-        self._vectors = VectorIndex(exact)
+        self._vectors: VectorView | None = None
         self._unread: WeakSet[LazyDocuments] = WeakSet()
 
     @property
@@ -337,7 +337,9 @@ class SQLiteStore(base.HybridStore):
                 if (user.embedder, len(vector)) != (rows.file.embedder, rows.file.dimension):
                     user.check_embedder(rows.file, dimension=len(vector))
                 with self._lock:
-                    vectors = self._vectors.view(connection, rows)
+                    vectors = self._vectors
+                    if vectors is None or vectors.rows is not rows:
+                        vectors = self._vectors = load_vectors(connection, rows, exact=self.exact, old=vectors)
                 matches, approximate = vectors.search(connection, vector, k, allowed)
             if lazy and not tests:
                 hits = self._lazy_hits(connection, rows, matches, k, source)

@@ -9,7 +9,7 @@ fewer candidates than the Hamming distance. The candidates are then scored with 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import c_int32, c_int64, c_void_p
 from threading import Thread
 
@@ -107,35 +107,24 @@ class VectorView:
         return list(zip(rows.tolist(), cosines, strict=True))
 
 
-class VectorIndex:
-    """Keeps one VectorView up to date with the rows; call its methods with the store's lock held."""
-
-    def __init__(self, exact: bool | None) -> None:
-        self._exact = exact
-        self._view: VectorView | None = None
-
-    def view(self, connection: sqlite3.Connection, rows: RowList) -> VectorView:
-        """Return the view of these rows."""
-        old = self._view
-        if old is not None and old.rows is rows:
-            return old
-        self._view = self._load(connection, rows, old)
-        return self._view
-
-    def _load(self, connection: sqlite3.Connection, rows: RowList, old: VectorView | None) -> VectorView:
-        dimension = rows.file.dimension
-        if rows.file.documents <= EXACT_UP_TO and self._exact is not False:
-            vectors = _keep_unchanged(rows, old, None if old is None else old.vectors)
-            for block in rows.blocks:
-                if block not in vectors:
-                    vectors[block] = read_block_vectors(connection, rows, block, dimension)
-            return VectorView(rows, None, vectors)
-        if self._exact or not 0 < words_per_code(dimension) * 64 <= MAX_DIMENSION:
-            return VectorView(rows, None, None)
-        codes = _keep_unchanged(rows, old, None if old is None else old.codes)
-        missing = [block for block in rows.blocks if block not in codes]
-        codes.update(read_codes(connection, missing, dimension))
-        return VectorView(rows, codes, None)
+def load_vectors(
+    connection: sqlite3.Connection, rows: RowList, *, exact: bool | None, old: VectorView | None = None
+) -> VectorView:
+    """Return the view of these rows; blocks that have not changed are taken from the old view."""
+    dimension = rows.file.dimension
+    if rows.file.documents <= EXACT_UP_TO and exact is not False:
+        vectors = _keep_unchanged(rows, old, None if old is None else old.vectors)
+        for block in rows.blocks:
+            if block not in vectors:
+                vectors[block] = read_block_vectors(connection, rows, block, dimension)
+        return VectorView(rows, None, vectors)
+    if exact or not 0 < words_per_code(dimension) * 64 <= MAX_DIMENSION:
+        return VectorView(rows, None, None)
+    codes = _keep_unchanged(rows, old, None if old is None else old.codes)
+    for block in rows.blocks:
+        if block not in codes:
+            codes[block] = read_codes(connection, block, dimension)
+    return VectorView(rows, codes, None)
 
 
 def measure_recall(connection: sqlite3.Connection, rows: RowList, queries: int, k: int) -> float:
@@ -143,7 +132,7 @@ def measure_recall(connection: sqlite3.Connection, rows: RowList, queries: int, 
     slots = rows.mask(None).nonzero()[0]
     if not len(slots) or not rows.file.dimension:
         return 1.0
-    views = [VectorIndex(exact).view(connection, rows) for exact in (True, False)]
+    views = [load_vectors(connection, rows, exact=exact) for exact in (True, False)]
     sample = rows.rows_at(slots[:: max(1, len(slots) // queries)][:queries]).tolist()
     shares = []
     for vector in read_vectors(connection, sample).values():
@@ -292,37 +281,34 @@ def quantize_query(query: Array) -> Array:
     return np.ascontiguousarray(encode_vectors(np.stack([query, *planes])))
 
 
-def read_codes(connection: sqlite3.Connection, blocks: Sequence[int], dimension: int) -> Iterator[tuple[int, Array]]:
-    """Yield (block, codes). The codes are word-major arrays of 64-bit words, with one column per row."""
+def read_codes(connection: sqlite3.Connection, block: int, dimension: int) -> Array:
+    """Return the codes of a block: a word-major array of 64-bit words, with one column per row."""
+    stored = _select_codes(connection, block)
     size = words_per_code(dimension) * BLOCK_ROWS * 8
-    for block in blocks:
-        yield block, _unpack_codes(block, _select_codes(connection, block), size)
+    if stored is None or checksum(block, stored[0]) != stored[1] or len(stored[0]) != size:
+        raise IndexCorruptedError("code_blocks", block)
+    return np.frombuffer(stored[0], dtype="<u8").reshape(-1, BLOCK_ROWS)
 
 
 def write_codes(connection: sqlite3.Connection, block: int, vectors: Mapping[int, bytes]) -> None:
     """Set the codes of some rows of a block; `vectors` maps their offset in the block to their vector."""
-    new = encode_vectors(np.frombuffer(b"".join(vectors.values()), dtype="<f4").reshape(len(vectors), -1))
-    stored = _select_codes(connection, block)
-    if stored is None:
-        codes = np.zeros((new.shape[1], BLOCK_ROWS), dtype="<u8")
+    matrix = np.frombuffer(b"".join(vectors.values()), dtype="<f4").reshape(len(vectors), -1)
+    dimension = matrix.shape[1]
+    if _select_codes(connection, block) is None:
+        codes = np.zeros((words_per_code(dimension), BLOCK_ROWS), dtype="<u8")
     else:
-        codes = _unpack_codes(block, stored, new.shape[1] * BLOCK_ROWS * 8).copy()
+        codes = read_codes(connection, block, dimension).copy()
     # The layout is word-major, so that a scan reads memory in one direction.
-    codes[:, list(vectors)] = new.T
+    codes[:, list(vectors)] = encode_vectors(matrix).T
     packed = codes.tobytes()
     connection.execute("INSERT OR REPLACE INTO code_blocks VALUES (?, ?, ?)", (block, packed, checksum(block, packed)))
 
 
 def _select_codes(connection: sqlite3.Connection, block: int) -> tuple[bytes, int] | None:
-    statement = "SELECT codes, checksum FROM code_blocks WHERE block = ?"
-    stored: tuple[bytes, int] | None = connection.execute(statement, (block,)).fetchone()
+    stored: tuple[bytes, int] | None = connection.execute(
+        "SELECT codes, checksum FROM code_blocks WHERE block = ?", (block,)
+    ).fetchone()
     return stored
-
-
-def _unpack_codes(block: int, stored: tuple[bytes, int] | None, size: int) -> Array:
-    if stored is None or checksum(block, stored[0]) != stored[1] or len(stored[0]) != size:
-        raise IndexCorruptedError("code_blocks", block)
-    return np.frombuffer(stored[0], dtype="<u8").reshape(-1, BLOCK_ROWS)
 
 
 def _distances_with_numpy(block: Array, query: Array) -> Array:

@@ -268,7 +268,7 @@ def rebuild_codes(connection: Connection) -> int:
     damaged = 0
     for block, lengths in rows.lengths_by_block.items():
         try:
-            next(vector_index.read_codes(connection, [block], rows.file.dimension))
+            vector_index.read_codes(connection, block, rows.file.dimension)
         except IndexCorruptedError:
             matrix = vector_index.read_block_vectors(connection, rows, block, rows.file.dimension)
             connection.execute("DELETE FROM code_blocks WHERE block = ?", (block,))
@@ -393,7 +393,7 @@ def _check_vectors(connection: Connection) -> Iterator[str]:
     for block in rows.blocks if dimension else ():
         matrix = vector_index.read_block_vectors(connection, rows, block, dimension)
         present = np.asarray(rows.lengths_by_block[block]) != ABSENT
-        ((_, codes),) = vector_index.read_codes(connection, [block], dimension)
+        codes = vector_index.read_codes(connection, block, dimension)
         if (codes.T[present] != vector_index.encode_vectors(matrix[present])).any():
             yield f"the codes of block {block} differ from its vectors"
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from resift._internal.arrays import Array
 from resift.errors import InputError, StoreError, require
 from resift.stores.backend import Row, in_thread
-from resift.stores.filters import AnyOf, Pattern, Test
+from resift.stores.filters import Condition, Pattern, Test, translate_tests
 from resift.stores.qdrant import QdrantBackend, QdrantClientOptions
 from resift.stores.tables import table_store
 from resift.stores.tables.table_store import ColumnArguments, ColumnOptions, TableColumns, TableStore, missing_column
@@ -126,14 +126,9 @@ class QdrantCollection(QdrantBackend, SchemalessStore):
         self._learn_fields(collection, chosen, _point_rows(points), info.points_count or 0)
         vectors = info.config.params.vectors
         self._vectors = dict(vectors) if isinstance(vectors, Mapping) else {"": vectors} if vectors else {}
-        if chosen.vector is None and columns.get("embedder") is not None and len(self._vectors) == 1:
-            chosen.vector = next(iter(self._vectors))
-        if chosen.vector is not None and chosen.vector not in self._vectors:
-            known = [name or "(unnamed)" for name in self._vectors]
-            raise missing_column(collection, chosen.vector, known, "vector=", "vectors")
-        if chosen.vector is not None:
-            self.vector_dimension = int(self._vectors[chosen.vector].size)
-        super().__init__(name, chosen, columns, threads=threads, has_vectors=chosen.vector in self._vectors)
+        dimensions = {name: int(vector.size) for name, vector in self._vectors.items()}
+        self.vector_dimension = chosen.choose_vector(collection, dimensions, what="vectors")
+        super().__init__(chosen, threads=threads)
 
     async def _has_vector_index(self) -> bool:
         return not self._is_local
@@ -163,17 +158,19 @@ class QdrantCollection(QdrantBackend, SchemalessStore):
         return rows, int(total)
 
     def _make_filter(self, tests: Sequence[Test]) -> JsonValue:
-        must = [condition for test in tests if (condition := self._make_condition(test)) is not None]
-        return self._models.Filter(must=must) if must else None
+        models = self._models
+        must = translate_tests(
+            tests,
+            self._make_condition,
+            lambda alternatives: models.Filter(should=[models.Filter(must=part) for part in alternatives]),
+        )
+        return models.Filter(must=must) if must else None
 
-    def _make_condition(self, test: Test) -> object:
+    def _make_condition(self, test: Condition) -> object:
         """Return a condition that all passing points meet, or None if Qdrant cannot express one."""
         models = self._models
-        if isinstance(test, AnyOf):
-            parts = [self._make_filter(part) for part in test.filters]
-            return None if None in parts else models.Filter(should=parts)
         key = self._engine_key(test.key)
-        if key is None or test.operator == "!=" or any(isinstance(value, Pattern) for value in test.values):
+        if key is None or any(isinstance(value, Pattern) for value in test.values):
             return None
         if test.operator != "=":
             [limit] = test.values
@@ -257,9 +254,10 @@ class ChromaCollection(SchemalessStore):
                 rows = _chroma_rows(collection.get(limit=_SAMPLE, include=["documents", "metadatas"]))
                 total = int(collection.count())
         has_documents = not rows or any(row.values[DOCUMENT] for row in rows)
-        chosen = TableColumns(store=self.name, **{"fields": [DOCUMENT] if has_documents else None, **columns})
+        columns.setdefault("fields", [DOCUMENT] if has_documents else None)
+        chosen = TableColumns(store=self.name, **columns)
         self._learn_fields(collection.name, chosen, rows, total)
-        super().__init__(self.name, chosen, columns, has_vectors=True)
+        super().__init__(chosen)
 
     def _open(self, collection: str, path: str | Path | None, host: str | None, port: int) -> Any:
         if (path is None) == (host is None):
@@ -309,17 +307,13 @@ class ChromaCollection(SchemalessStore):
         return rows, total
 
     def _make_filter(self, tests: Sequence[Test]) -> JsonObject | None:
-        parts = [part for test in tests if (part := self._make_condition(test)) is not None]
-        return _combine("$and", parts)
+        return _combine("$and", translate_tests(tests, self._make_condition, _any_of))
 
-    def _make_condition(self, test: Test) -> JsonObject | None:
+    def _make_condition(self, test: Condition) -> JsonObject | None:
         """Return a condition that all passing documents meet, or None if Chroma cannot express one."""
-        if isinstance(test, AnyOf):
-            parts = [self._make_filter(part) for part in test.filters]
-            return None if None in parts else _combine("$or", [part for part in parts if part is not None])
         key, values = test.key, test.values
         is_plain = key in self.known_fields and key not in (*self._lists, DOCUMENT) and key[:1] not in "$#"
-        if not is_plain or test.operator == "!=" or not all(map(table_store.can_bind, values)):
+        if not is_plain or not all(map(table_store.can_bind, values)):
             return None
         name = {"=": "$eq", ">": "$gt", ">=": "$gte", "<": "$lt", "<=": "$lte"}[test.operator]
         if any(isinstance(v, Pattern) for v in values) or (name != "$eq" and isinstance(values[0], str)):
@@ -345,6 +339,10 @@ def _combine(operator: str, parts: Sequence[JsonObject]) -> JsonObject | None:
     if not parts:
         return None
     return parts[0] if len(parts) == 1 else {operator: list(parts)}
+
+
+def _any_of(alternatives: Sequence[Sequence[JsonObject]]) -> JsonObject:
+    return {"$or": [_combine("$and", part) for part in alternatives]}
 
 
 def _chroma_rows(response: JsonMapping) -> list[Row]:

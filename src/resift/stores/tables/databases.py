@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from typing import TYPE_CHECKING, Any, Unpack
 
 from resift._internal.arrays import Array
@@ -90,7 +93,7 @@ class PostgresTable(PostgresBackend, table_store.SQLTable):
             self._configuration = self._find_configuration(connection, text_search, column_types)
             self._vector_indexes = self._list_vector_indexes(connection)
         chosen = TableColumns(store=name, **columns)
-        super().__init__(name, table, chosen, columns, column_types, primary_key=primary_key)
+        super().__init__(table, chosen, column_types, primary_key=primary_key)
 
     def _regclass(self) -> str:
         return ".".join(map(quote_name, self._path))
@@ -99,30 +102,11 @@ class PostgresTable(PostgresBackend, table_store.SQLTable):
         return ".".join(map(quote_for_psycopg, self._path))
 
     def _read_columns(self, connection: Connection) -> tuple[dict[str, Column], list[str]]:
-        rows = connection.execute(
-            "SELECT a.attname, t.typname, t.typcategory, a.atttypmod FROM pg_catalog.pg_attribute a "
-            "JOIN pg_catalog.pg_type s ON s.oid = a.atttypid "
-            "JOIN pg_catalog.pg_type t ON t.oid = coalesce(nullif(s.typbasetype, 0), s.oid) "
-            "WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum",
-            [self._regclass()],
-        ).fetchall()
+        rows = connection.execute(_catalog()["columns"], [self._regclass()]).fetchall()
         if not rows:
-            tables = connection.execute(
-                "SELECT CASE WHEN schemaname = 'public' THEN name ELSE schemaname || '.' || name END FROM ("
-                "SELECT schemaname, tablename AS name FROM pg_catalog.pg_tables UNION "
-                "SELECT schemaname, viewname FROM pg_catalog.pg_views UNION "
-                "SELECT schemaname, matviewname FROM pg_catalog.pg_matviews) AS t "
-                "WHERE schemaname NOT IN ('pg_catalog', 'information_schema') ORDER BY 1"
-            ).fetchall()
-            names = [row[0] for row in tables]
+            names = [row[0] for row in connection.execute(_catalog()["tables"]).fetchall()]
             raise table_store.missing_column("the database", self.table, names, "table=", "tables")
-        keys = connection.execute(
-            "SELECT a.attname FROM pg_catalog.pg_index i JOIN pg_catalog.pg_attribute a "
-            "ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey) "
-            "WHERE i.indrelid = to_regclass(%s) AND i.indisprimary "
-            "ORDER BY array_position(i.indkey, a.attnum)",
-            [self._regclass()],
-        ).fetchall()
+        keys = connection.execute(_catalog()["primary_key"], [self._regclass()]).fetchall()
         return {row[0]: _make_column(*row) for row in rows}, [row[0] for row in keys]
 
     def _find_configuration(
@@ -135,12 +119,8 @@ class PostgresTable(PostgresBackend, table_store.SQLTable):
         if self.tsvector is None and len(known) == 1:
             self.tsvector = known[0]
         if requested is None and self.tsvector is not None:
-            row = connection.execute(
-                "SELECT pg_get_expr(d.adbin, d.adrelid) FROM pg_catalog.pg_attrdef d "
-                "JOIN pg_catalog.pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum "
-                "WHERE d.adrelid = to_regclass(%s) AND a.attname = %s",
-                [self._regclass(), self.tsvector],
-            ).fetchone()
+            values = [self._regclass(), self.tsvector]
+            row = connection.execute(_catalog()["generated_column"], values).fetchone()
             generated = _CONFIGURATION.search(row[0]) if row and row[0] else None
             requested = generated[1] if generated else None
         if requested is None:
@@ -153,16 +133,8 @@ class PostgresTable(PostgresBackend, table_store.SQLTable):
 
     def _list_vector_indexes(self, connection: Connection) -> set[str]:
         """Return the columns with an HNSW or IVFFlat index for this distance; other indexes cannot be used."""
-        rows = connection.execute(
-            "SELECT a.attname FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid "
-            "JOIN pg_catalog.pg_am m ON m.oid = c.relam "
-            "JOIN pg_catalog.pg_opclass o ON o.oid = i.indclass[0] "
-            "JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey) "
-            "WHERE i.indrelid = to_regclass(%s) AND i.indisvalid AND m.amname IN ('hnsw', 'ivfflat') "
-            "AND o.opcname LIKE %s",
-            [self._regclass(), f"%_{_OPERATOR_CLASSES[self.distance]}_ops"],
-        ).fetchall()
-        return {row[0] for row in rows}
+        values = [self._regclass(), f"%_{_OPERATOR_CLASSES[self.distance]}_ops"]
+        return {row[0] for row in connection.execute(_catalog()["vector_indexes"], values).fetchall()}
 
     def _select_sql(self, names: Sequence[str]) -> str:
         # Casting char(n) to text removes its padding.
@@ -184,25 +156,23 @@ class PostgresTable(PostgresBackend, table_store.SQLTable):
             return []
         lexemes = (lexeme.replace("\\", "\\\\").replace("'", "''") for lexeme in row[0])
         any_word = " | ".join(f"'{lexeme}'" for lexeme in lexemes)
-        where = table_store.filter_clause(tests, self.column_types, self.dialect)
-        names = self._selected_for(tests)
-        document, values = self._document_sql()
-        statement = (
-            f"SELECT {self._select_sql(names)}, "  # noqa: S608
-            f"ts_rank(%s::float4[], {document}, %s::tsquery) AS resift_score "
-            f"FROM {self._table_sql()} WHERE {document} @@ %s::tsquery AND ({where.sql}) "
-            f"ORDER BY resift_score DESC, {self._order_sql()} LIMIT {int(limit)}"
+        document = self._document_sql()
+        score = f"ts_rank(%s::float4[], {document.sql}, %s::tsquery)"
+        names, statement, values = self._search_sql(
+            tests,
+            table_store.Clause(score, (self._label_weights(), *document.values, any_word)),
+            table_store.Clause(f"{document.sql} @@ %s::tsquery", (*document.values, any_word)),
+            f"DESC, {self._order_sql()}",
+            limit,
         )
-        bound = [self._label_weights(), *values, any_word, *values, any_word, *where.values]
-        rows = connection.execute(statement, bound).fetchall()
-        return [self._make_row(names, row[:-1], float(row[-1])) for row in rows]
+        return [self._make_row(names, row, row[-1]) for row in connection.execute(statement, values).fetchall()]
 
-    def _document_sql(self) -> tuple[str, list[object]]:
-        """Return the tsvector to search, and the values of its placeholders."""
+    def _document_sql(self) -> table_store.Clause:
+        """Return the tsvector to search."""
         if self.tsvector is not None:
-            return quote_for_psycopg(self.tsvector), []
+            return table_store.Clause(quote_for_psycopg(self.tsvector))
         parts: list[str] = []
-        values: list[object] = []
+        values: list[JsonValue] = []
         for name, label in self._labels().items():
             text = f"{quote_for_psycopg(name)}::text"
             values.append(self._configuration)
@@ -211,7 +181,7 @@ class PostgresTable(PostgresBackend, table_store.SQLTable):
                 text = f"to_jsonb({quote_for_psycopg(column)}) #>> %s"
                 values.append(path)
             parts.append(f"setweight(to_tsvector(%s::regconfig, coalesce({text}, '')), '{label}')")
-        return "(" + " || ".join(parts) + ")", values
+        return table_store.Clause("(" + " || ".join(parts) + ")", tuple(values))
 
     def _labels(self) -> dict[str, str]:
         """Return field -> label: A for the highest weight, and D for the fourth and all lower weights."""
@@ -228,26 +198,28 @@ class PostgresTable(PostgresBackend, table_store.SQLTable):
         return [by_label.get(label, 0.1) for label in reversed(_LABELS)]
 
     async def _fetch_nearest(self, vector: Array, tests: Sequence[Test], limit: int, *, exact: bool) -> list[Row]:
-        where = table_store.filter_clause(tests, self.column_types, self.dialect)
-        names = self._selected_for(tests)
         column = quote_for_psycopg(self.columns.vector or "")
-        operator = _OPERATORS[self.distance]
         kind = self.column_types[self.columns.vector or ""].expression.rpartition("::")[2]  # vector or halfvec
+        distance = table_store.Clause(f"{column} {_OPERATORS[self.distance]} %s::{kind}", (format_vector(vector),))
         # An index scan has no second sort key, so ties are broken by id only in an exact search.
         ties = f", {self._order_sql()}" if exact else ""
-        statement = (
-            f"SELECT {self._select_sql(names)}, {column} {operator} %s::{kind} AS resift_distance "  # noqa: S608
-            f"FROM {self._table_sql()} WHERE {column} IS NOT NULL AND ({where.sql}) "
-            f"ORDER BY {column} {operator} %s::{kind}{ties} LIMIT {int(limit)}"
+        names, statement, values = self._search_sql(
+            tests, distance, table_store.Clause(f"{column} IS NOT NULL"), ties, limit
         )
-        values = [format_vector(vector), *where.values, format_vector(vector)]
         rows = await self._job(
             lambda connection: self._select_nearest(connection, statement, values, limit, exact=exact)
         )
-        return table_store.nearest_rows(names, rows, self.distance)
+        return [self._make_row(names, row, table_store.distance_score(row[-1], self.distance)) for row in rows]
 
     async def _run(self, statement: str, values: Sequence[JsonValue]) -> list[tuple[JsonValue, ...]]:
         return await self._job(lambda connection: connection.execute(statement, list(values)).fetchall())
+
+
+@cache
+def _catalog() -> dict[str, Any]:
+    """Return the queries of the PostgreSQL catalog by name."""
+    text = resources.files("resift.stores.tables").joinpath("postgres_catalog.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
 
 
 def _make_column(name: str, kind: str, category: str, modifier: int) -> Column:
@@ -342,9 +314,10 @@ class SQLStatement(table_store.TableStore):
         if not self._uses & {"query", "vector"}:
             raise InputError("The statement uses neither :query nor :vector, so every query returns the same rows.")
         chosen = TableColumns(store=name, **columns)
-        if "vector" in self._uses and columns.get("embedder") is None:
+        chosen.mode = "text"
+        if "vector" in self._uses and chosen.embedder is None:
             raise InputError("The statement uses :vector; pass the embedder of the vector column as embedder=.")
-        super().__init__(name, chosen, {**columns, "mode": "text"}, has_vectors=False)
+        super().__init__(chosen)
         self.kind = "search"
         if "vector" not in self._uses:  # the length of vectors is known only after the first query
             with self._explained():

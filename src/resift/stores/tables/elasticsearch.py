@@ -14,7 +14,7 @@ from resift.errors import InputError, StoreError, require
 from resift.external.systems import flatten_record
 from resift.stores.backend import ApiKeyOptions, Row
 from resift.stores.base import embed_texts
-from resift.stores.filters import AnyOf, Pattern, Test
+from resift.stores.filters import Condition, Pattern, Test, translate_tests
 from resift.stores.tables.table_store import ColumnArguments, ColumnOptions, TableColumns, TableStore
 from resift.types import JsonMapping, JsonObject, JsonValue
 from resift.validation import check_arguments, check_number, option
@@ -108,16 +108,13 @@ class ElasticsearchQuery(TableStore):
         self._uses_vector = body is not None and not callable(body) and "$vector" in set(_strings(body))
         if callable(body):
             self._uses_vector = len(inspect.signature(body).parameters) > 2
-        arguments = columns
         if body is not None:
-            if self._uses_vector and columns.get("embedder") is None:
+            if self._uses_vector and chosen.embedder is None:
                 raise InputError("The body uses $vector; pass the embedder of the vector field as embedder=.")
-            arguments = {**columns, "mode": "text"}
-            self.kind = "search"
-        elif chosen.vector is None and columns.get("embedder") is not None and len(self._dimensions) == 1:
-            chosen.vector = next(iter(self._dimensions))
-        self.vector_dimension = self._dimensions.get(chosen.vector or "", 0)
-        super().__init__(name, chosen, arguments, has_vectors=chosen.vector is not None)
+            chosen.mode, self.kind = "text", "search"
+        elif self._dimensions:
+            self.vector_dimension = chosen.choose_vector(index, self._dimensions, what="vector fields")
+        super().__init__(chosen)
 
     def _read_mapping(self) -> None:
         """Read the names and types of the fields, which is not possible in advance with an async client."""
@@ -194,9 +191,7 @@ class ElasticsearchQuery(TableStore):
             body["_source"] = {"excludes": sorted(set(hidden))}
         body.setdefault("timeout", f"{int(self._timeout_s * 1000)}ms")
         response = await self._call(self._client.search, index=self.index, body=body)
-        return self._read_response(getattr(response, "body", response))
-
-    def _read_response(self, response: JsonValue) -> list[Row]:
+        response = getattr(response, "body", response)
         shards = response.get("_shards") if isinstance(response, Mapping) else None
         # A partial response looks like a complete one, so it is an error.
         if isinstance(shards, Mapping) and shards.get("failed"):
@@ -207,22 +202,21 @@ class ElasticsearchQuery(TableStore):
                 f"{self.index!r} ran out of time and returned only some of its hits.", store=self.name, transient=True
             )
         try:
-            hits = list(response["hits"]["hits"])
-            return [_read_hit(hit) for hit in hits]
+            return [_read_hit(hit) for hit in response["hits"]["hits"]]
         except (KeyError, TypeError, AttributeError, ValueError) as exc:
             raise StoreError(f"{self.index!r} returned no list of hits.", store=self.name) from exc
 
     def _filter_clauses(self, tests: Sequence[Test]) -> list[JsonObject]:
-        return [clause for test in tests if (clause := self._filter_clause(test)) is not None]
+        def any_of(alternatives: Sequence[Sequence[JsonObject]]) -> JsonObject:
+            should = [{"bool": {"filter": part}} for part in alternatives]
+            return {"bool": {"should": should, "minimum_should_match": 1}}
 
-    def _filter_clause(self, test: Test) -> JsonObject | None:
+        return translate_tests(tests, self._filter_clause, any_of)
+
+    def _filter_clause(self, test: Condition) -> JsonObject | None:
         """Return a clause that all passing documents meet, or None if the engine cannot express one."""
-        if isinstance(test, AnyOf):
-            parts = [self._filter_clauses(part) for part in test.filters]
-            should = [{"bool": {"filter": part}} for part in parts]
-            return {"bool": {"should": should, "minimum_should_match": 1}} if all(parts) else None
         kind, values = self.field_types.get(test.key, ""), test.values
-        if test.operator == "!=" or any(isinstance(value, Pattern) for value in values):
+        if any(isinstance(value, Pattern) for value in values):
             return None
         if test.operator != "=":
             name = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}[test.operator]

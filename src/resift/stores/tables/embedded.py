@@ -92,11 +92,11 @@ class SQLiteTable(table_store.SQLTable):
             primary_key = ["rowid"]
         if "rowid" in (*primary_key, *chosen.id) and "rowid" not in column_types:
             column_types["rowid"] = Column("any", f"{quote_name(table)}.rowid")
-        if columns.get("embedder") is not None or columns.get("vector"):
+        if chosen.embedder is not None or chosen.vector:
             raise InputError("A SQLite table is searched by keywords only; omit embedder and vector.")
         self.has_text_index = self.fts is not None
         self._bools = {name for name, column in column_types.items() if column.kind == "bool"}
-        super().__init__(name, table, chosen, columns, column_types, primary_key=primary_key)
+        super().__init__(table, chosen, column_types, primary_key=primary_key)
         after_fork(self)
 
     def reset_after_fork(self) -> None:
@@ -151,21 +151,20 @@ class SQLiteTable(table_store.SQLTable):
         if searched and len(searched) < len(fts.columns):
             match = "{" + " ".join(map(quote_name, searched)) + "} : (" + match + ")"
         weights = ", ".join(repr(float(self.columns.weights.get(name, 1.0))) for name in fts.columns)
-        names = self._selected_for(tests)
-        where = table_store.filter_clause(tests, self.column_types, self.dialect)
         index, table = quote_name(fts.name), self._table_sql()
         source = index if fts.name == self.table else f"{index} JOIN {table} ON {table}.{fts.rowid} = {index}.rowid"
-        statement = (
-            f"SELECT {self._select_sql(names)}, -bm25({index}, {weights}) AS resift_score FROM {source} "  # noqa: S608
-            f"WHERE {index} MATCH ? AND ({where.sql}) "
-            f"ORDER BY resift_score DESC, {self._order_sql()} LIMIT {int(limit)}"
+        score, matches = (
+            table_store.Clause(f"-bm25({index}, {weights})"),
+            table_store.Clause(f"{index} MATCH ?", (match,)),
         )
-        rows = await self._run(statement, (match, *where.values))
-        return [self._make_row(names, row[:-1], row[-1]) for row in rows]
+        names, statement, values = self._search_sql(
+            tests, score, matches, f"DESC, {self._order_sql()}", limit, source=source
+        )
+        return [self._make_row(names, row, row[-1]) for row in await self._run(statement, values)]
 
     def _make_row(self, names: Sequence[str], values: Sequence[JsonValue], score: float | None = None) -> Row:
         # SQLite stores booleans as 0 and 1.
-        pairs = zip(names, values, strict=True)
+        pairs = zip(names, values, strict=False)  # the score may follow the columns
         typed = {name: bool(cell) if name in self._bools and cell in (0, 1) else cell for name, cell in pairs}
         return Row(typed, score)
 
@@ -343,7 +342,7 @@ class DuckDBTable(table_store.SQLTable):
         self._array_types = {row[0]: row[1] for row in schema}
         keys = [row[0] for row in schema if row[3] == "PRI"]
         chosen = TableColumns(store=name, **columns)
-        super().__init__(name, table, chosen, columns, column_types, primary_key=keys)
+        super().__init__(table, chosen, column_types, primary_key=keys)
         after_fork(self)
 
     def reset_after_fork(self) -> None:
@@ -379,16 +378,12 @@ class DuckDBTable(table_store.SQLTable):
         fixed = self.column_types[column].dimension > 0
         function = f"{'array' if fixed else 'list'}_{_DISTANCES[self.distance]}"
         quoted, kind = quote_name(column), self._array_types[column]
-        where = table_store.filter_clause(tests, self.column_types, self.dialect)
-        names = self._selected_for(tests)
+        distance = table_store.Clause(f"{function}({quoted}, CAST(? AS {kind}))", ([float(value) for value in vector],))
         size = "" if fixed else f" AND len({quoted}) = {len(vector)}"
-        statement = (
-            f"SELECT {self._select_sql(names)}, {function}({quoted}, CAST(? AS {kind})) AS resift_distance "  # noqa: S608
-            f"FROM {self._table_sql()} WHERE {quoted} IS NOT NULL{size} AND ({where.sql}) "
-            f"ORDER BY resift_distance, {self._order_sql()} LIMIT {int(limit)}"
-        )
-        rows = await self._run(statement, [[float(value) for value in vector], *where.values])
-        return table_store.nearest_rows(names, rows, self.distance)
+        condition = table_store.Clause(f"{quoted} IS NOT NULL{size}")
+        names, statement, values = self._search_sql(tests, distance, condition, f", {self._order_sql()}", limit)
+        rows = await self._run(statement, values)
+        return [self._make_row(names, row, table_store.distance_score(row[-1], self.distance)) for row in rows]
 
     def _disconnect(self) -> None:
         if self._owns and not self._forked:

@@ -79,7 +79,7 @@ class LanceDBTable(LanceDBBackend, table_store.TypedTable):
         self.has_text_index = bool(self._indexed_text)
         if not self.has_text_index:
             self.default_mode = "vector"
-        super().__init__(name, table, chosen, columns, column_types, primary_key=[])
+        super().__init__(table, chosen, column_types, primary_key=[])
 
     async def _has_vector_index(self) -> bool:
         return self.columns.vector in self._indexed_vectors

@@ -14,29 +14,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 
 from resift.errors import InputError, StoreError, did_you_mean
-from resift.external.records import (
-    BODY_NAMES,
-    ID_KEYS,
-    TITLE_NAMES,
-    LabeledFields,
-    check_fields,
-    lookup,
-    read_flat_text,
-)
+from resift.external import records
+from resift.external.records import BODY_NAMES, ID_KEYS, TITLE_NAMES
 from resift.external.systems import clean_row
-from resift.models.embedder import NO_EMBEDDER, EmbedderOptions, embedding_models
-from resift.models.registry import pin_advice
 from resift.protocols import Embedder
-from resift.stores.backend import BackendStore, Row
+from resift.stores import filters
+from resift.stores.backend import BackendStore, ModeOptions, Row
 from resift.stores.base import Mode, SearchHits, Side, StoreView
-from resift.stores.filters import AnyOf, Condition, Pattern, Test, is_date, list_conditions, parse_filter, passes_all
+from resift.stores.filters import Condition, Pattern, Test, list_conditions, parse_filter
 from resift.stores.memory import score_terms
 from resift.text import Analyzer
 from resift.types import Hit, JsonMapping, JsonObject, JsonValue, Where, set_original
-from resift.validation import check_arguments, check_k, option
+from resift.validation import check_k, option
 
 Fields = Sequence[str] | Mapping[str, float] | str
 Distance = Literal["cosine", "l2", "inner-product"]
@@ -54,7 +46,7 @@ _KNOWN_NAMES = (*TITLE_NAMES, *BODY_NAMES)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ColumnOptions(EmbedderOptions):
+class ColumnOptions(ModeOptions):
     """Options of all table stores in a pipeline file."""
 
     fields: Fields | None = option(
@@ -72,14 +64,7 @@ class ColumnOptions(EmbedderOptions):
     filter: JsonMapping | None = option(
         "Search only rows that pass this filter, in the syntax of `where`: {published: true}.", default=None
     )
-    embedder: str | None = option(
-        "Model that produced the vectors: a model id, or `none` to search by keywords only.",
-        default=None,
-        choices=lambda: [NO_EMBEDDER, *embedding_models()],
-        advice=pin_advice,
-    )
     vector: str | None = option("Column with the vectors.", default=None)
-    mode: Mode | None = option("Search by keywords, by vectors, or by both.", default=None)
     language: str = option("Language of the text, such as `english`, for keyword search.", default="auto")
     scan_limit: int = option(
         "Maximum number of rows that a keyword search without a text index reads.", default=SCAN_LIMIT, min=1
@@ -101,21 +86,25 @@ class ColumnArguments(TypedDict, total=False):
 
 
 class TableColumns:
-    """The columns of a table that contain the id, the text, the vector and the metadata."""
+    """The arguments of a table store: the columns with id, text, vector and metadata, and how to search them."""
 
-    @check_arguments
-    def __init__(self, *, store: str, **arguments: JsonValue) -> None:
+    def __init__(self, *, store: str, **arguments: Unpack[ColumnArguments]) -> None:
         self.store = store
         fields = arguments.get("fields")
-        self.fields = check_fields(fields)
+        self.fields = records.check_fields(fields)
         self.weights: dict[str, float] = dict.fromkeys(self.fields or (), 1.0)
         if isinstance(fields, Mapping):
             self.weights = {name: float(fields[name]) for name in self.fields or ()}
         id = arguments.get("id")
         self.id: tuple[str, ...] = (id,) if isinstance(id, str) else tuple(id or ())
-        self.metadata = None if arguments.get("metadata") is None else tuple(arguments["metadata"])
-        self.vector: str | None = arguments.get("vector")
+        metadata = arguments.get("metadata")
+        self.metadata = None if metadata is None else tuple(metadata)
+        self.vector = arguments.get("vector")
         self.tests = parse_filter(arguments.get("filter"))
+        self.embedder = arguments.get("embedder")
+        self.mode = arguments.get("mode")
+        self.language = arguments.get("language") or "auto"
+        self.scan_limit = check_k(arguments.get("scan_limit", SCAN_LIMIT), name="scan_limit", min=1)
 
     def list_named_columns(self) -> list[tuple[str, str]]:
         """Return (argument, column) for every column that the caller named."""
@@ -145,7 +134,7 @@ class TableColumns:
                 f"{subject} of {table!r} has a known name, such as title or body. List the columns to search "
                 f"in fields=. Text columns: {', '.join(text_columns) or 'none'}."
             )
-        self.fields = LabeledFields(chosen)
+        self.fields = records.LabeledFields(chosen)
         self.weights = dict.fromkeys(chosen, 1.0)
 
     def choose_id(self, table: str, columns: Iterable[str], primary_key: Sequence[str]) -> None:
@@ -158,6 +147,15 @@ class TableColumns:
             raise InputError(
                 f"{table!r} has no primary key and no column named id. Set id= to a unique column. Columns: {shown}."
             )
+
+    def choose_vector(self, table: str, dimensions: Mapping[str, int], *, what: str = "vector columns") -> int:
+        """Choose the only vector column if there is an embedder; return the dimension of the vectors, or 0."""
+        if self.vector is None and self.embedder is not None and len(dimensions) == 1:
+            self.vector = next(iter(dimensions))
+        if self.vector is not None and self.vector not in dimensions:
+            known = [name or "(unnamed)" for name in dimensions]
+            raise missing_column(table, self.vector, known, "vector=", what)
+        return 0 if self.vector is None else dimensions[self.vector]
 
     def make_hit(self, row: Row, source: str) -> Hit:
         """Return a row as a hit. Its text consists of the fields in order, each preceded by its name."""
@@ -176,7 +174,7 @@ class TableColumns:
             raise StoreError(
                 f"A row of {self.store!r} has no value in {shown}; set id= to another column.", store=self.store
             )
-        text = read_flat_text(record, self.fields, original=record)
+        text = records.read_flat_text(record, self.fields, original=record)
         score = None if row.score is None or not math.isfinite(row.score) else float(row.score)
         hit = Hit(id, text.text, score, source, self._metadata(record, text.fields))
         return set_original(hit, dict(row.values))
@@ -227,35 +225,30 @@ class TableStore(BackendStore):
     _is_async = False
     """Whether the methods of the engine's client must be awaited."""
 
-    def __init__(
-        self, name: str, columns: TableColumns, arguments: ColumnArguments, *, has_vectors: bool, threads: int = THREADS
-    ) -> None:
+    def __init__(self, columns: TableColumns, *, threads: int = THREADS) -> None:
         self.columns = columns
-        self.embedder = arguments.get("embedder")
-        self.name = name
-        self.scan_limit = check_k(arguments.get("scan_limit", SCAN_LIMIT), name="scan_limit", min=1)
-        mode = self._resolve_mode(arguments.get("mode"), has_vectors=has_vectors)
-        super().__init__(name, self.embedder, mode, threads=threads)
-        self._scan_index = ScanIndex(Analyzer(arguments.get("language") or "auto"), columns, self.scan_limit)
+        super().__init__(columns.store, columns.embedder, self._resolve_mode(columns), threads=threads)
+        self._scan_index = ScanIndex(columns)
         hybrid = self.mode == "hybrid"
         self.text = StoreView(self, "text", partial(self.search_side, "text")) if hybrid else None
         self.vectors = StoreView(self, "vectors", partial(self.search_side, "vectors")) if hybrid else None
 
-    def _resolve_mode(self, mode: Mode | None, *, has_vectors: bool) -> Mode:
+    def _resolve_mode(self, columns: TableColumns) -> Mode:
+        mode, has_embedder = columns.mode, columns.embedder is not None
         if mode == "text":
             return "text"
-        if self.embedder is None and self.embeds_queries:
+        if self.embeds_queries and not has_embedder:
             return mode or "vector"
-        if mode is None and self.embedder is None and not self.columns.vector:
+        if mode is None and not has_embedder and not columns.vector:
             return "text"
-        if self.embedder is None:
+        if not has_embedder:
             raise InputError(
-                f"Vector search of {self.name!r} needs the model that produced the vectors: "
+                f"Vector search of {columns.store!r} needs the model that produced the vectors: "
                 "pass embedder=, or mode='text'."
             )
-        if not has_vectors:
+        if columns.vector is None and not self.embeds_queries:
             raise InputError(
-                f"Store {self.name!r} has an embedder but no vector column; pass the column as vector=, or omit "
+                f"Store {columns.store!r} has an embedder but no vector column; pass the column as vector=, or omit "
                 "embedder to search by keywords."
             )
         return mode or self.default_mode
@@ -270,7 +263,7 @@ class TableStore(BackendStore):
         if self.has_text_index:
             return await super()._search_text(query, tests, k, source)
         words = self._scan_index.like_words(query)
-        rows, total = await self._scan(tests, words, self.scan_limit)
+        rows, total = await self._scan(tests, words, self.columns.scan_limit)
         passing = [row for row in rows if not tests or self._passes(row, tests)]
         best = await self._workers.run(lambda: self._scan_index.best(query, passing, k))
         hits = SearchHits(self._make_hits(best, source))
@@ -297,8 +290,8 @@ class TableStore(BackendStore):
         values = flatten_metadata(clean_row(row.values))
         for condition in list_conditions(tests):
             if "." in condition.key and condition.key not in values:
-                values[condition.key] = lookup(values, condition.key)
-        return passes_all(values, tests)
+                values[condition.key] = records.lookup(values, condition.key)
+        return filters.passes_all(values, tests)
 
     async def _call(self, method: Callable[..., Any], **arguments: JsonValue) -> Any:
         """Call a sync or async method of the engine's client."""
@@ -324,18 +317,12 @@ def distance_score(distance: float | None, kind: str) -> float | None:
     return 1.0 - distance if kind == "cosine" else -distance
 
 
-def nearest_rows(names: Sequence[str], rows: Iterable[Sequence[JsonValue]], kind: str) -> list[Row]:
-    """Convert the results of a statement whose last column is a distance to rows with scores."""
-    return [Row(dict(zip(names, row[:-1], strict=True)), distance_score(row[-1], kind)) for row in rows]
-
-
 class ScanIndex:
     """BM25 over rows that are read again for each search; only the analysis of their texts is cached."""
 
-    def __init__(self, analyzer: Analyzer, columns: TableColumns, max_texts: int) -> None:
-        self._analyzer = analyzer
+    def __init__(self, columns: TableColumns) -> None:
+        self._analyzer = Analyzer(columns.language)
         self._columns = columns
-        self._max_texts = max_texts
         self._analyzed: dict[str, tuple[Counter[str], frozenset[str]]] = {}
 
     def like_words(self, query: str) -> list[str]:
@@ -355,10 +342,10 @@ class ScanIndex:
             counts: Counter[str] = Counter()
             record = clean_row({name: row.values.get(name) for name in names})
             for name, weight in self._columns.weights.items():
-                text = read_flat_text(record, (name,), original=record).text
+                text = records.read_flat_text(record, (name,), original=record).text
                 if text:
                     if text not in self._analyzed:
-                        if len(self._analyzed) >= 2 * self._max_texts:
+                        if len(self._analyzed) >= 2 * self._columns.scan_limit:
                             self._analyzed.clear()
                         analysis = self._analyzer.analyze(text)
                         self._analyzed[text] = (Counter(analysis.terms), analysis.languages)
@@ -433,15 +420,17 @@ def join_clauses(clauses: Sequence[Clause], separator: str, *, empty: str) -> Cl
 
 def filter_clause(tests: Sequence[Test], columns: Mapping[str, Column], dialect: Dialect) -> Clause:
     """Return the part of a filter that the engine can test. All rows that pass the filter pass this clause."""
-    clauses: list[Clause | None] = []
-    for test in tests:
-        if isinstance(test, AnyOf):
-            parts = [filter_clause(part, columns, dialect) for part in test.filters]
-            clauses.append(join_clauses(parts, " OR ", empty="1 = 0"))
-        elif test.operator != "!=" and test.key in columns:
-            make_clause = _equal_clause if test.operator == "=" else _range_clause
-            clauses.append(make_clause(test, columns[test.key], dialect))
-    return join_clauses([clause for clause in clauses if clause is not None], " AND ", empty="1 = 1")
+
+    def translate(test: Condition) -> Clause | None:
+        if test.key not in columns:
+            return None
+        make_clause = _equal_clause if test.operator == "=" else _range_clause
+        return make_clause(test, columns[test.key], dialect)
+
+    def any_of(alternatives: Sequence[Sequence[Clause]]) -> Clause:
+        return join_clauses([join_clauses(part, " AND ", empty="") for part in alternatives], " OR ", empty="")
+
+    return join_clauses(filters.translate_tests(tests, translate, any_of), " AND ", empty="1 = 1")
 
 
 def _equal_clause(test: Condition, column: Column, dialect: Dialect) -> Clause | None:
@@ -469,7 +458,7 @@ def _range_clause(test: Condition, column: Column, dialect: Dialect) -> Clause |
     expression, mark, kinds = column.expression, dialect.placeholder, ("text", "any")
     if isinstance(limit, Pattern) or not can_bind(limit):
         return None
-    if isinstance(limit, str) and is_date(limit):
+    if isinstance(limit, str) and filters.is_date(limit):
         # The exact comparison, with time zones and whole days, comes later. Here two days of tolerance suffice.
         days = timedelta(days=-2 if test.operator in (">", ">=") else 3)
         try:
@@ -504,14 +493,7 @@ class TypedTable(TableStore):
     """A table whose columns have declared types."""
 
     def __init__(
-        self,
-        name: str,
-        table: str,
-        columns: TableColumns,
-        arguments: ColumnArguments,
-        column_types: Mapping[str, Column],
-        *,
-        primary_key: Sequence[str],
+        self, table: str, columns: TableColumns, column_types: Mapping[str, Column], *, primary_key: Sequence[str]
     ) -> None:
         self.table = table
         self.column_types = column_types
@@ -519,16 +501,9 @@ class TypedTable(TableStore):
         columns.check(table, column_types)
         columns.choose_fields(table, [name for name, column in column_types.items() if column.is_text])
         columns.choose_id(table, column_types, primary_key)
-        vectors = [name for name, column in column_types.items() if column.kind == "vector"]
-        if columns.vector is None and arguments.get("embedder") is not None and len(vectors) == 1:
-            columns.vector = vectors[0]
-        if columns.vector is not None and columns.vector not in vectors:
-            shown = ", ".join(vectors) or "none"
-            raise InputError(
-                f"vector= names {columns.vector!r}, which is not a vector column. Vector columns: {shown}."
-            )
-        self.vector_dimension = column_types[columns.vector].dimension if columns.vector else 0
-        super().__init__(name, columns, arguments, has_vectors=columns.vector is not None)
+        dimensions = {name: column.dimension for name, column in column_types.items() if column.kind == "vector"}
+        self.vector_dimension = columns.choose_vector(table, dimensions)
+        super().__init__(columns)
         hidden = ("vector", "tsvector", "binary")
         selected = [name for name, column in column_types.items() if column.kind not in hidden]
         if columns.metadata is not None:
@@ -583,5 +558,20 @@ class SQLTable(TypedTable):
         statement = f"SELECT {columns} FROM {table} WHERE {where.sql}{order} LIMIT {int(limit)}"  # noqa: S608
         return [self._make_row(names, row) for row in await self._run(statement, values)], total
 
+    def _search_sql(
+        self, tests: Sequence[Test], score: Clause, condition: Clause, order: str, limit: int, *, source: str = ""
+    ) -> tuple[list[str], str, list[JsonValue]]:
+        """Return the names of the selected columns, and a statement with its values.
+
+        The statement selects the rows that meet the condition, and their score as the last column.
+        """
+        where = filter_clause(tests, self.column_types, self.dialect)
+        names = self._selected_for(tests)
+        statement = (
+            f"SELECT {self._select_sql(names)}, {score.sql} AS resift_score FROM {source or self._table_sql()} "  # noqa: S608
+            f"WHERE {condition.sql} AND ({where.sql}) ORDER BY resift_score {order} LIMIT {int(limit)}"
+        )
+        return names, statement, [*score.values, *condition.values, *where.values]
+
     def _make_row(self, names: Sequence[str], values: Sequence[JsonValue], score: float | None = None) -> Row:
-        return Row(dict(zip(names, values, strict=True)), score)
+        return Row(dict(zip(names, values, strict=False)), score)  # the score may follow the columns
