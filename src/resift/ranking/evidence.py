@@ -49,23 +49,28 @@ def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
     return size * mean, size * deviation
 
 
-def list_z_scores(ranks: Sequence[int | None], scores: Sequence[float | None], *, ended: bool) -> list[float]:
+def list_z_scores(
+    ranks: Sequence[int | None], scores: Sequence[float | None], *, ended: bool, absent: int = 0
+) -> list[float]:
     """Return the z-scores of a store's list over a pool. A rank of None means that the hit is not in the list.
 
     Ranks replace scores that are all equal or partly unknown. A hit that is not in the list counts like the
     last hit of the list, or as 0 if the list `ended`, which means that the store had no further matches.
+    `absent` is the number of further hits that are not in the list; their z-scores come last.
     """
     present = len(ranks) - ranks.count(None)
     known = [score for score in scores if score is not None]
     if not present:
-        return [0.0] * len(ranks)
+        return [0.0] * (len(ranks) + absent)
     if len(known) < present or min(known) == max(known):
         last = -math.log(max([rank for rank in ranks if rank is not None]) + 1)
-        return z_scores([last if rank is None else -math.log(max(1, rank)) for rank in ranks])
-    last = min(known)
-    if ended and last > 0:
-        last = 0.0
-    return z_scores([last if score is None else score for score in scores])
+        values = [last if rank is None else -math.log(max(1, rank)) for rank in ranks]
+    else:
+        last = min(known)
+        if ended and last > 0:
+            last = 0.0
+        values = [last if score is None else score for score in scores]
+    return z_scores(values + [last] * absent)
 
 
 def correlation(first: Sequence[float], second: Sequence[float]) -> float:

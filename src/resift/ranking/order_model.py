@@ -18,7 +18,7 @@ from importlib import resources
 from typing import NamedTuple
 
 from resift.errors import InputError
-from resift.ranking.evidence import correlation, mean_and_deviation
+from resift.ranking.evidence import correlation
 from resift.text.languages import detect, script_shares, scripts_of_languages
 from resift.types import Languages
 
@@ -203,7 +203,9 @@ def rerank_depth(scores: Sequence[float], *, max_depth: int = MAX_DEPTH) -> int:
     """
     if not scores:
         return 0
-    threshold = scores[0] - DEPTH_CUTOFF_SIGMA * mean_and_deviation(scores)[1]
+    mean = math.fsum(scores) / len(scores)
+    deviation = math.hypot(*[score - mean for score in scores]) / math.sqrt(len(scores))
+    threshold = scores[0] - DEPTH_CUTOFF_SIGMA * deviation
     near = sum(score >= threshold for score in scores[:max_depth])
     return min(len(scores), max_depth, max(MIN_DEPTH, near))
 
@@ -255,13 +257,14 @@ def text_facts(texts: Sequence[str], query: str = "") -> dict[str, float]:
     if signs:  # the pattern is slow, and most prose has no markup
         plain = "\n".join([_MARKUP.sub(" ", s) if any(sign in s for sign in signs) else s for s in starts])
     count = len(plain.split())
-    words = plain.encode("ascii", "replace").translate(_LETTERS).split()
+    letters = plain.encode("ascii", "replace").translate(_LETTERS)
+    words = letters.split()
     if count >= MIN_WORDS:
         facts[CODE_DENSITY] = sum(map(plain.count, _CODE_SIGNS)) / count
     if len(words) >= MIN_WORDS:
         english = list(filter(_ENGLISH.__contains__, words))
         if len(english) >= _MIN_ENGLISH_SHARE * len(words) and len(set(english)) >= _MIN_ENGLISH_WORDS:
-            facts[MEAN_WORD_LENGTH] = len(b"".join(words)) / len(words)
+            facts[MEAN_WORD_LENGTH] = (len(letters) - letters.count(b" ")) / len(words)
         else:
             detected = detect(set(joined.lower().split()))
             latin = detected.get("latin")

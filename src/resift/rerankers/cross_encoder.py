@@ -16,7 +16,7 @@ from resift.deadline import Deadline
 from resift.errors import DeadlineExceeded, InputError, ModelLoadError, ModelNotAllowedError
 from resift.external.candidates import first_text
 from resift.models.loading import Model, ModelFolder, load, model_option
-from resift.models.pairs import MAX_WINDOWS, Aggregate, PairCall, PairModel, PairOptions, Progress
+from resift.models.pairs import MAX_WINDOWS, Aggregate, PairModel, PairOptions, Progress
 from resift.models.registry import ModelSpec, builtin_ids, check_kind
 from resift.rerankers.rescore import FusesThenScores
 from resift.types import Hit, JsonObject, ScorerInfo, Scores
@@ -148,7 +148,7 @@ class CrossEncoderReranker(FusesThenScores):
         progress = on_progress or self.on_progress
         call = await self._model.score(query, texts, deadline=deadline, on_progress=progress)
         notes = {hit.id: call.text_notes[hit.text] for hit in hits if hit.text in call.text_notes}
-        return replace(collect_scores(call, self.info), notes=notes)
+        return scored_in_time(call.result(), self.info, note=call.note, notes=notes, tokens=call.tokens)
 
     def _load(self) -> None:
         try:
@@ -176,13 +176,12 @@ def load_pair_model(key: ModelKey) -> PairModel:
     return PairModel(load(model_name, kind="cross-encoder", folder=folder), options)
 
 
-def collect_scores(call: PairCall, info: ScorerInfo) -> Scores:
-    """Return the scores of a call, marked as degraded if some hits were not scored before the deadline."""
-    return scored_in_time(call.result(), info, note=call.note, tokens=call.tokens)
-
-
-def scored_in_time(values: Sequence[float | None], info: ScorerInfo, *, note: str, tokens: int) -> Scores:
+def scored_in_time(
+    values: Sequence[float | None], info: ScorerInfo, *, note: str, tokens: int, notes: Mapping[str, str] | None = None
+) -> Scores:
     """Return `Scores`, marked as degraded if some values are None because of the deadline."""
     missing = sum(value is None for value in values)
     reason = f"deadline: {len(values) - missing} of {len(values)} hits scored" if missing else None
-    return Scores(values, info.name, degraded=missing > 0, reason=reason, note=note, tokens=tokens, scorer=info)
+    return Scores(
+        values, info.name, degraded=missing > 0, reason=reason, note=note, notes=notes or {}, tokens=tokens, scorer=info
+    )

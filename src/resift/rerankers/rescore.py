@@ -127,7 +127,7 @@ async def rerank_hits(
     """
     start = time.perf_counter()
     # A hit without text is not scored, because a model would score an empty text like any other.
-    texts = [_add_text(hit, missing_text, text_keys) for hit in hits]
+    texts = [hit if hit.text.strip() else _add_text(hit, missing_text, text_keys) for hit in hits]
     scorable = [i for i, hit in enumerate(texts) if hit is not None]
     with nullcontext() if sink is None else ambient_sink(sink):
         scores = await _score_all(
@@ -225,8 +225,7 @@ def order_by_scores(
 
 
 def _add_text(hit: Hit, policy: MissingText, keys: Sequence[str] | None) -> Hit | None:
-    if hit.text.strip():
-        return hit
+    """Return the hit with a text from its metadata or id; None if it is not to be scored."""
     text = read_text(hit.metadata, keys).text or (hit.id if policy == "id" else "")
     if text:
         return replace(hit, text=text)

@@ -17,7 +17,7 @@ from resift.models.pairs import PairModel, PairOptions
 from resift.models.pinning import lock_model
 from resift.models.probe import ProbeReport, probe_scores
 from resift.models.registry import ModelFiles, locked_spec
-from resift.rerankers.cross_encoder import collect_scores
+from resift.rerankers.cross_encoder import scored_in_time
 from resift.rerankers.rescore import FusesThenScores
 from resift.types import Hit, Languages, Scores, check_languages
 from resift.validation import check_arguments, check_k
@@ -80,4 +80,4 @@ class TorchReranker(FusesThenScores):
     async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
         """Return one raw logit per hit, or None for hits that were not scored before the deadline."""
         call = await self._model.score(query, [hit.text for hit in hits], deadline=deadline)
-        return collect_scores(call, self.info)
+        return scored_in_time(call.result(), self.info, note=call.note, tokens=call.tokens)

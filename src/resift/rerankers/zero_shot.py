@@ -15,7 +15,7 @@ from resift.models.loading import Lazy, ModelFolder, load, model_option
 from resift.models.pairs import PairModel, PairOptions, Progress
 from resift.models.registry import check_kind
 from resift.models.tokenizer import check_language
-from resift.rerankers.cross_encoder import collect_scores
+from resift.rerankers.cross_encoder import scored_in_time
 from resift.rerankers.rescore import FusesThenScores
 from resift.types import Hit, Scores
 from resift.validation import check_arguments, option
@@ -70,7 +70,7 @@ class ZeroShotReranker(FusesThenScores):
         texts = [hit.text for hit in hits]
         check_language(model.model.tokenizer, self.model_name, query, texts)
         call = await model.score(statement, texts, deadline=deadline, on_progress=self.on_progress)
-        return collect_scores(call, self.info)
+        return scored_in_time(call.result(), self.info, note=call.note, tokens=call.tokens)
 
 
 def _load_model(model_name: str, folder: Path | str | None) -> PairModel:

@@ -244,11 +244,6 @@ def load_now(hits: Iterable[Hit]) -> None:
         _read_text(hit)
 
 
-def any_without_text(hits: Iterable[Hit]) -> bool:
-    """Whether any hit has an empty text. Loads nothing, because stores always return empty texts loaded."""
-    return "" in [hit._text for hit in hits]  # type: ignore[attr-defined]
-
-
 def same_text(hit: Hit, other: Hit) -> bool:
     """Whether two hits have the same text; copies of a hit are compared without loading the text."""
     # Hits of one list that are not loaded yet share a content object, which has one text per id.
@@ -270,17 +265,17 @@ def with_scores(hits: Iterable[Hit], scores: Iterable[float | None], *, provider
         if provider is None:
             return copies
         return [copy if copy.score is None else copy.with_metadata(rerank_provider=provider) for copy in copies]
-    copies = []
-    for hit, score in zip(hits, scores, strict=True):
-        draft = _Draft()  # filling a draft takes half the time of the setters above
+    drafts = [_Draft() for _ in hits]  # filling a draft takes half the time of the setters above
+    for draft, hit, score in zip(drafts, hits, scores, strict=True):
         draft.id = hit.id
         draft.text = hit._text  # type: ignore[attr-defined]
         draft.score = score
         draft.source = hit.source
         draft.metadata = hit._metadata  # type: ignore[attr-defined]
         draft._original = hit._original
+    for draft in drafts:
         draft.__class__ = Hit  # type: ignore[assignment]
-        copies.append(draft)  # type: ignore[arg-type]
+    copies = cast("list[Hit]", drafts)
     if provider is not None:
         for copy, hit, score in zip(copies, hits, scores, strict=True):
             if score is not None:  # load the hit now, because loading it later would overwrite the metadata

@@ -24,11 +24,10 @@ from resift.ranking.fusion.lists import (
     declared_order,
     key_function,
     list_names,
-    top_hits,
     unique_labels,
 )
-from resift.types import FusedHits, Hit, StageKind, StageRecord
-from resift.validation import check_choice, check_number
+from resift.types import FusedHits, Hit, StageKind, StageRecord, cut_record, with_scores
+from resift.validation import check_choice, check_k, check_number
 
 DialectName = Literal["elasticsearch", "haystack", "langchain", "llama-index", "qdrant", "txtai", "weaviate"]
 DbsfDialect = Literal["haystack", "llama-index", "qdrant"]
@@ -230,7 +229,9 @@ def fuse_as(
         note=f"as {name} computes it",
         merged={hit.id: entry.hit.id for entry in order for hit in entry.hits if hit.id != entry.hit.id},
     )
-    return top_hits([entry.hit for entry in order], record, k=k)
+    limit = len(order) if k is None else check_k(k)
+    hits = with_scores([entry.hit for entry in order[:limit]], record.scores[:limit])
+    return FusedHits(hits, record, *cut_record(record.ids, limit))
 
 
 @dataclass(slots=True)

@@ -16,7 +16,6 @@ from typing import Literal, NamedTuple, TypedDict, TypeVar, cast
 
 from resift.errors import InputError, InvalidHitError, did_you_mean
 from resift.types import FusedHits, Hit, StageKind, StageRecord, cut_record, with_scores
-from resift.types.hit import any_without_text
 from resift.types.trace import LazyParts
 from resift.validation import check_k, check_list, check_number
 
@@ -239,22 +238,15 @@ def fuse_values(
         evidence=evidence or {},
         note=note,
     )
-    texts: dict[int, str] = {}
-    if any_without_text(hits):
-        known = {key: hit.text for ranked in reversed(lists) for key, hit in ranked.hits.items() if hit.text}
-        texts = {i: known[key] for i, key in enumerate(keys) if key in known and not hits[i].text}
-    return top_hits(hits, record, k=k, texts=texts)
-
-
-def top_hits(
-    hits: Sequence[Hit], record: StageRecord, *, k: int | None, texts: Mapping[int, str] | None = None
-) -> FusedHits:
-    """Return the best k hits with the scores of the record; `texts` has texts for hits without one, by index."""
     limit = len(hits) if k is None else check_k(k)
     copies = with_scores(hits[:limit], record.scores[:limit])
-    for i, text in (texts or {}).items():
-        if i < limit:
-            copies[i] = replace(copies[i], text=text)
+    # Take a missing text from another list. `_text` loads nothing, because stores return empty texts loaded.
+    if "" in [hit._text for hit in copies]:  # type: ignore[attr-defined]
+        texts = {key: hit.text for ranked in reversed(lists) for key, hit in ranked.hits.items() if hit.text}
+        copies = [
+            copy if copy.text or key not in texts else replace(copy, text=texts[key])
+            for copy, key in zip(copies, keys, strict=False)
+        ]
     return FusedHits(copies, record, *cut_record(record.ids, limit))
 
 

@@ -185,10 +185,9 @@ def _weighted_values(
         # A keyword search that returned fewer hits than others has no further matches.
         exhausted = group.retrieval_mode == "lexical" and size < max(sizes)
         members = [lists[part[0]] for part in group.parts]
-        absent = [None] * (pool_size - size)
         ranks = [rank for ranked in members for rank in ranked.ranks]
         scores = [hit.score for ranked in members for hit in ranked.hits.values()]
-        z_scores = list_z_scores([*ranks, *absent], [*scores, *absent], ended=exhausted)
+        z_scores = list_z_scores(ranks, scores, ended=exhausted, absent=pool_size - size)
         # Relative to the lowest value, so that a list without the hit adds nothing.
         lowest = min(z_scores)
         values = iter([value - lowest for value in z_scores])

@@ -257,8 +257,16 @@ class DatabaseFile:
             self._idle.append(connection)
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator[Connection]:
-        """Lend a connection for reading. The caller starts the read transaction."""
+    def reading(self, *, reopen: bool = False) -> Iterator[Connection]:
+        """Lend a connection for reading. The caller starts the read transaction.
+
+        `reopen` allows reading even after `close`, because hits may outlive their store.
+        """
+        if reopen and self.closed:
+            file = DatabaseFile(self.path, name=self.name, facts=None, read_only=True)
+            with contextlib.closing(file), file.reading() as connection:
+                yield connection
+            return
         with self._lend() as connection:
             try:
                 yield connection
@@ -270,20 +278,6 @@ class DatabaseFile:
                 raise FileReplacedError(
                     f"{self.path} changed while it was being read.", store=self.name, transient=True
                 )
-
-    @contextlib.contextmanager
-    def reading_again(self) -> Iterator[Connection]:
-        """Lend a connection for reading, even after `close`, because hits may outlive their store."""
-        if not self.closed:
-            with self.reading() as connection:
-                yield connection
-            return
-        reopened = DatabaseFile(self.path, name=self.name, facts=None, read_only=True)
-        try:
-            with reopened.reading() as connection:
-                yield connection
-        finally:
-            reopened.close()
 
     @contextlib.contextmanager
     def writing(self, convert: Callable[[Connection], None] | None = None) -> Iterator[Connection]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from typing import TypeVar
 from weakref import WeakSet
 
 from resift._internal.arrays import Array, np
-from resift._internal.forking import ForkSafeLock
+from resift._internal.forking import after_fork
 from resift.errors import InputError, StoreError
 from resift.external.candidates import Candidate
 from resift.models.embedder import NO_EMBEDDER, embedding_models
@@ -137,7 +138,8 @@ class SQLiteStore(base.HybridStore):
         self.exact = exact
         self._model = model
         self._is_small = file.documents <= _SMALL
-        self._lock = ForkSafeLock()
+        self._lock = threading.Lock()
+        after_fork(self)
         self._rows = RowListCache()
         self._lexical: LexicalView | None = None
         self._vectors: VectorView | None = None
@@ -246,15 +248,8 @@ class SQLiteStore(base.HybridStore):
 
     async def get_vectors(self, ids: Iterable[str | int]) -> Mapping[str, Array]:
         """Return id -> unit vector for the documents that have one."""
-        distinct = base.read_ids(ids)
-
-        def work(connection: Connection) -> Mapping[str, Array]:
-            with self._lock:
-                dimension = self._rows.load(connection).file.dimension
-            vectors = stored_rows.read_vectors_by_id(connection, distinct, dimension)
-            return {id: np.frombuffer(vector, dtype="<f4") for id, vector in vectors.items()}
-
-        return await self._read(work)
+        distinct = list(dict.fromkeys(map(str, ids)))
+        return await self._read(partial(stored_rows.read_vectors_by_id, ids=distinct))
 
     async def ids(self, where: Where | None = None) -> list[str]:
         """Return the sorted ids of all documents whose metadata passes `where`."""
@@ -319,7 +314,8 @@ class SQLiteStore(base.HybridStore):
         vector, user = None, self._user
         if side == "vectors" and (embedder := embedder or self.embedder) is not None:
             vector = (await base.embed_texts(embedder, [query], kind="query", store=self.name))[0]
-            user = writer.FileUser(self.path, self.name, base.embedder_name(embedder))
+            if embedder is not self.embedder:
+                user = writer.FileUser(self.path, self.name, base.embedder_name(embedder))
 
         def work(connection: Connection) -> list[Hit]:
             with self._lock:
@@ -461,6 +457,10 @@ class SQLiteStore(base.HybridStore):
             with suppress(StoreError), self._file.reading() as connection:
                 self._read_unread(connection)
         self._file.close()
+
+    def reset_after_fork(self) -> None:
+        """Replace the lock in a forked child, because another thread may have held it."""
+        self._lock = threading.Lock()
 
     vectors_of = base.deprecated_name("vectors_of", get_vectors)
     optimise = base.deprecated_name("optimise", optimize)

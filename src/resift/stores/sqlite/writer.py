@@ -92,8 +92,9 @@ class WriteTransaction:
         """Insert a document whose id is not in the file."""
         self._last_row += 1
         row, metadata = self._last_row, encode_metadata(hit)
-        stored = StoredRow(row, hit.id, hit.text, metadata)
-        self._connection.execute("INSERT INTO documents VALUES (?, ?, ?, ?, ?)", (*stored, stored.checksum()))
+        texts = (hit.id, hit.text, metadata)
+        digest = checksum(row, *[text.encode() for text in texts])
+        self._connection.execute("INSERT INTO documents VALUES (?, ?, ?, ?, ?)", (row, *texts, digest))
         if vector is not None:
             self._connection.execute("INSERT INTO vectors VALUES (?, ?, ?)", (row, vector, checksum(row, vector)))
             self._vectors.setdefault(row // BLOCK_ROWS, {})[row % BLOCK_ROWS] = vector
