@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import mul
 from typing import NamedTuple
 
 from resift.types import Languages, ScoreScale, StageKind, StageRecord, Trace
@@ -33,7 +34,7 @@ def z_scores(values: Sequence[float]) -> list[float]:
     scaled = [value / size for value in values]
     mean = math.fsum(scaled) / len(scaled)
     centered = [value - mean for value in scaled]
-    deviation = math.sqrt(math.fsum([value * value for value in centered]) / len(centered))
+    deviation = math.sqrt(math.fsum(map(mul, centered, centered)) / len(centered))
     if deviation < 1e-12:  # rounding noise, not a difference
         return [0.0] * len(values)
     return [value / deviation for value in centered]
@@ -77,7 +78,7 @@ def correlation(first: Sequence[float], second: Sequence[float]) -> float:
     """Return Pearson's correlation of two columns; 0 for fewer than four values or for equal values."""
     if len(first) < 4:
         return 0.0
-    return math.fsum([a * b for a, b in zip(z_scores(first), z_scores(second), strict=True)]) / len(first)
+    return math.fsum(map(mul, z_scores(first), z_scores(second))) / len(first)
 
 
 class Column(NamedTuple):

@@ -197,10 +197,12 @@ def _weighted_values(
             known.update(zip(ranked.hits, column, strict=True))
     measured: dict[str, float] = {}
     if "lexical" in by_mode and "dense" in by_mode:
+        lexical, dense = by_mode["lexical"], by_mode["dense"]
         # The order of the ids does not matter, because the sums are exact before they are rounded.
-        ids = by_mode["lexical"] | by_mode["dense"]
-        lexical, dense = (list(map(by_mode[mode].get, ids, repeat(0.0))) for mode in ("lexical", "dense"))
-        measured = list_facts(lexical, dense, facts.get(CODE_DENSITY, 0.0))
+        only_dense = [value for id, value in dense.items() if id not in lexical]
+        in_lexical = [*lexical.values(), *[0.0] * len(only_dense)]
+        in_dense = [*map(dense.get, lexical, repeat(0.0)), *only_dense]
+        measured = list_facts(in_lexical, in_dense, facts.get(CODE_DENSITY, 0.0))
     group_weights = model.list_weights(
         [group.retrieval_mode for group in groups],
         {**facts, **measured},

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TypeVar
 from weakref import WeakSet
 
-from resift._internal.arrays import Array, np
+from resift._internal.arrays import Array
 from resift._internal.forking import after_fork
 from resift.errors import InputError, StoreError
 from resift.external.candidates import Candidate
