@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Self
 from resift._internal.sync import run_sync, sync_method
 from resift.deadline import Deadline
 from resift.errors import InputError, StoreError
-from resift.external.candidates import has_id, read_hits
+from resift.external.candidates import find_results, has_id, is_columns, list_documents, read_hits
 from resift.external.records import check_fields, no_text
-from resift.external.responses import find_results, is_columns, list_documents
 from resift.ingest.indexing import open_index
 from resift.pipeline.pipeline import Pipeline
 from resift.pipeline.scored_search import search_with_scores

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from resift._internal.sync import sync_method
 from resift.deadline import Deadline
-from resift.external.candidates import Candidates, MissingText, read_hits
+from resift.external.candidates import Candidates, MissingText, list_documents, read_hits
 from resift.external.records import check_fields, no_text, text_from
-from resift.external.responses import list_documents
 from resift.models.pairs import Progress
 from resift.protocols import Scorer
 from resift.ranking.context import PassageReader

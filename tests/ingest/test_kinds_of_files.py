@@ -14,13 +14,13 @@ import pytest
 
 from resift.errors import DataFormatError
 from resift.ingest.chunking import ChunkSize, Section, split_section
-from resift.ingest.sources import FileLimits, read_sections
+from resift.ingest.sources import FileLimits, open_source, read_sections
 from tests.ingest import samples
 
 
 def read(path: Path, content: bytes | str, limits: FileLimits | None = None) -> list[Section]:
     path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return list(read_sections(path, name=path.name, limits=limits or FileLimits()))
+    return list(read_sections(open_source(path, name=path.name, limits=limits or FileLimits())))
 
 
 def test_word_files_have_headings_in_any_language_and_tables(tmp_path):
@@ -199,7 +199,7 @@ def test_a_cell_in_the_last_row_of_a_sheet_does_not_cost_a_million_rows(tmp_path
     book.active.cell(300_000, 1, "bolt")
     book.save(tmp_path / "a.xlsx")
     started = time.process_time()
-    (row,) = read_sections(tmp_path / "a.xlsx", name="a.xlsx")
+    (row,) = read_sections(open_source(tmp_path / "a.xlsx", name="a.xlsx"))
     assert row.text == "name: bolt"
     assert time.process_time() - started < 6  # under a second; it was 12
 
@@ -212,7 +212,7 @@ def test_a_book_that_lists_a_page_many_times_has_it_once(tmp_path):
         for name in given.namelist():
             spine = re.sub(rb"<itemref [^>]*>", lambda found: found[0] * 1000, given.read(name))
             made.writestr(name, spine)
-    assert [one.text for one in read_sections(path, name="a.epub")] == ["Snow fell."]
+    assert [one.text for one in read_sections(open_source(path, name="a.epub"))] == ["Snow fell."]
 
 
 def test_long_paths_are_cut(tmp_path):
@@ -273,7 +273,7 @@ def test_scanned_pages_are_flagged(tmp_path):
     page[names("/Resources")] = generic.DictionaryObject({names("/XObject"): pictures})
     with (tmp_path / "a.pdf").open("wb") as out:
         writer.write(out)
-    (found,) = read_sections(tmp_path / "a.pdf", name="a.pdf")
+    (found,) = read_sections(open_source(tmp_path / "a.pdf", name="a.pdf"))
     assert (found.text, "OCR" in found.flag) == ("", True)
 
 
@@ -285,7 +285,7 @@ def test_missing_chapters_are_reported(tmp_path):
         for name in given.namelist():
             if not name.endswith("c1.xhtml"):
                 made.writestr(name, given.read(name))
-    found = list(read_sections(path, name="a.epub"))
+    found = list(read_sections(open_source(path, name="a.epub")))
     assert [one.problem for one in found if one.problem] == ["1 of 2 chapters are not in the file"]
     assert [one.text for one in found if one.text] == ["Snow fell."]
 
@@ -330,7 +330,7 @@ def test_pages_beyond_the_limit_are_reported(tmp_path):
         writer.add_blank_page(100, 100)
     with (tmp_path / "a.pdf").open("wb") as out:
         writer.write(out)
-    found = list(read_sections(tmp_path / "a.pdf", name="a.pdf", limits=FileLimits(pages=2)))
+    found = list(read_sections(open_source(tmp_path / "a.pdf", name="a.pdf", limits=FileLimits(pages=2))))
     assert [one.problem for one in found] == ["page 3 and later pages were not read: too many"]
 
 

@@ -10,13 +10,13 @@ import pytest
 
 from resift.errors import DataFormatError
 from resift.ingest.chunking import Section
-from resift.ingest.sources import decode, read_sections
+from resift.ingest.sources import decode, open_source, read_sections
 from resift.ingest.walking import find_files
 
 
 def read(path: Path, content: bytes | str) -> list[Section]:
     path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return list(read_sections(path, name=path.name))
+    return list(read_sections(open_source(path, name=path.name)))
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ from resift._internal.sync import run_sync
 from resift.cli.arguments import score_scale
 from resift.cli.terminal import Progress, in_pipe, print_error, print_json, print_note, print_table, print_text
 from resift.errors import DataFormatError, InputError, shell_path
+from resift.external.candidates import find_results
 from resift.external.records import BODY_NAMES, check_fields, no_text, read_text
-from resift.external.responses import find_results
 from resift.ingest.sources import decode, suffix_by_content
 from resift.rerankers.cross_encoder import DEFAULT_MODEL, CrossEncoderReranker
 from resift.rerankers.rescore import relevance, shipped_calibrator_for

@@ -61,6 +61,7 @@ def _similarity(score: JsonValue, distance: JsonValue) -> JsonValue:
 
 
 def _without(record: JsonMapping, *prefixes: str) -> JsonObject:
+    """Return a copy without the fields whose names begin with a prefix."""
     return {key: record[key] for key in _keys_without(tuple(record), prefixes)}
 
 
@@ -90,10 +91,6 @@ def _read_typesense(hit: JsonMapping) -> JsonObject:
     document, fusion = hit["document"], hit.get("hybrid_search_info") or {}
     score = _similarity(fusion.get("rank_fusion_score", hit.get("text_match")), hit.get("vector_distance"))
     return _record(document, document.get("id"), score)
-
-
-def _read_meilisearch(hit: JsonMapping) -> JsonObject:
-    return _record(_without(hit, "_ranking", "_formatted", "_match"), hit.get("id"), hit.get("_rankingScore"))
 
 
 def _read_azure(hit: JsonMapping) -> JsonObject:
@@ -149,7 +146,8 @@ DICT_READERS = (
         _without(hit, "_", "objectID"), hit["objectID"], hit.get("score"))),
     DictReader("Azure AI Search", frozenset({"@search.score"}), "", _read_azure),
     DictReader("LanceDB", frozenset({"_distance", "_relevance_score", "_rowid"}), "", _read_lancedb),
-    DictReader("Meilisearch", frozenset({"_rankingScore", "_formatted"}), "", _read_meilisearch),
+    DictReader("Meilisearch", frozenset({"_rankingScore", "_formatted"}), "", lambda hit: _record(
+        _without(hit, "_ranking", "_formatted", "_match"), hit.get("id"), hit.get("_rankingScore"))),
     DictReader("LanceDB", frozenset({"_score"}), "", _read_lancedb),
 )  # fmt: skip
 # Keys that identify such results. "id" and "content" are left out because they are too common.

@@ -16,8 +16,8 @@ from dataclasses import replace
 from typing import Any
 
 from resift.errors import DataFormatError
+from resift.external.candidates import table_rows
 from resift.external.records import ID_KEYS, RecordText, no_text, read_metadata, read_text
-from resift.external.responses import table_rows
 from resift.ingest.chunking import MAX_TITLE, SEPARATOR, Section, flag_first
 from resift.ingest.sources import Source, open_zip, plain_sections
 
@@ -87,9 +87,9 @@ def _is_json(value: object) -> bool:
 
 def read_jsonl(source: Source) -> Iterator[Section]:
     """Yield a section per line. An unreadable line is reported as a problem, and reading continues."""
-    encoding = source.encoding()
-    rows, flag = RowReader(source.text_keys), encoding.flag
-    for number, text, position in source.lines(encoding.name, newline="\n"):
+    encoding, flag = source.encoding()
+    rows = RowReader(source.text_keys)
+    for number, text, position in source.lines(encoding, newline="\n"):
         if text is None:
             limit = source.limits.line_bytes >> 20
             yield Section("", problem=f"line {number}: longer than {limit} MB", position=position)
@@ -118,11 +118,14 @@ def read_csv(source: Source) -> Iterator[Section]:
 
     A column whose cells are all numbers, or all true or false, keeps that type in the metadata.
     """
-    encoding = source.encoding()
-    delimiter = "\t" if source.suffix == ".tsv" else _detect_delimiter(source, encoding.name)
-    converters = _column_types(_csv_rows(source, encoding.name, delimiter))
-    rows, flag = RowReader(source.text_keys), encoding.flag
-    for number, row, position in _csv_rows(source, encoding.name, delimiter):
+    encoding, flag = source.encoding()
+    # The delimiter is the most frequent separator in the first line, outside quotes.
+    first = next((line.text for line in source.lines(encoding) if line.text and line.text.strip()), "")
+    unquoted = "".join(first.split('"')[::2])
+    delimiter = "\t" if source.suffix == ".tsv" else max(",;\t|", key=unquoted.count)
+    converters = _column_types(_csv_rows(source, encoding, delimiter))
+    rows = RowReader(source.text_keys)
+    for number, row, position in _csv_rows(source, encoding, delimiter):
         typed = {key: converters[key](value) if value else "" for key, value in row.items()}
         yield rows.section(row, number, typed=typed, flag=flag, position=position)
         flag = ""
@@ -170,13 +173,6 @@ def column_names(cells: Iterable[object]) -> list[str]:
             name = f"{base} {last_number[base]}"
         names[name] = None
     return list(names)
-
-
-def _detect_delimiter(source: Source, encoding: str) -> str:
-    """Return the most frequent separator in the first line, outside quotes."""
-    first = next((line.text for line in source.lines(encoding) if line.text and line.text.strip()), "")
-    unquoted = "".join(first.split('"')[::2])
-    return max(",;\t|", key=unquoted.count)
 
 
 Converter = Callable[[str], object]

@@ -92,13 +92,6 @@ class DecodedText(NamedTuple):
     flag: str = ""
 
 
-class Encoding(NamedTuple):
-    """The name of an encoding, and a note if it was guessed."""
-
-    name: str
-    flag: str = ""
-
-
 class Line(NamedTuple):
     """A line of a text file. A line over the limit has no `text`."""
 
@@ -152,8 +145,8 @@ class Source:
         """Return the content as text. With `declares`, an encoding declaration (HTML, XML) is used."""
         return decode(self.bytes(), file=self.name, declares=declares)
 
-    def encoding(self) -> Encoding:
-        """Detect the encoding from the first 64 KB."""
+    def encoding(self) -> tuple[str, str]:
+        """Return the name of the encoding, judging by the first 64 KB, and a note if it was guessed."""
         return detect_encoding(self.sample(), file=self.name, complete=self.size <= SAMPLE_BYTES)
 
     def lines(self, encoding: str, *, newline: str | None = "") -> Iterator[Line]:
@@ -182,7 +175,8 @@ def open_source(
 ) -> Source:
     """Open a regular file. Raises DataFormatError for a pipe, a device or a folder.
 
-    `follow=False` rejects a symbolic link that replaced the file after it was listed.
+    `name` is used in errors; `text_keys` names the record fields to read. `follow=False` rejects a symbolic link
+    that replaced the file after it was listed.
     """
     # Without O_NONBLOCK, opening a pipe waits for a writer.
     descriptor = os.open(path, os.O_RDONLY | O_NONBLOCK | O_BINARY | (0 if follow else O_NOFOLLOW))
@@ -242,27 +236,27 @@ def decode(data: bytes, *, file: str, declares: bool = False) -> DecodedText:
 
     Raises DataFormatError for binary data and for bytes that contradict their byte order mark.
     """
-    encoding = detect_encoding(data, file=file, declares=declares, complete=True)
+    encoding, flag = detect_encoding(data, file=file, declares=declares, complete=True)
     try:
-        return DecodedText(data.decode(encoding.name), encoding.flag)
+        return DecodedText(data.decode(encoding), flag)
     except UnicodeDecodeError as exc:
         if any(data.startswith(mark) for mark, _ in _BOMS):
-            message = f"Starts with a {encoding.name} byte order mark but is not valid. Save it as UTF-8."
+            message = f"Starts with a {encoding} byte order mark but is not valid. Save it as UTF-8."
             raise DataFormatError(message, file=file) from exc
-    text = data.decode(encoding.name, "replace")
+    text = data.decode(encoding, "replace")
     lost = text.count("\ufffd")
-    return DecodedText(text, f"not entirely {encoding.name}: {lost} characters could not be read")
+    return DecodedText(text, f"not entirely {encoding}: {lost} characters could not be read")
 
 
-def detect_encoding(data: bytes, *, file: str, declares: bool = False, complete: bool = False) -> Encoding:
-    """Return the encoding of data, which may be truncated unless `complete` is set.
+def detect_encoding(data: bytes, *, file: str, declares: bool = False, complete: bool = False) -> tuple[str, str]:
+    """Return the encoding of data, which may be truncated unless `complete` is set, and a note if it was guessed.
 
     Raises DataFormatError for binary data.
     """
     sample = data[:SAMPLE_BYTES]
     bom_encoding = next((name for mark, name in _BOMS if data.startswith(mark)), "")
     if bom_encoding:
-        return Encoding(bom_encoding)
+        return bom_encoding, ""
     if is_binary(sample):
         raise DataFormatError("Binary data, not text. Exclude it, or convert it to text.", file=file)
     match = _DECLARATION.search(sample[:_DECLARATION_BYTES]) if declares else None
@@ -271,11 +265,11 @@ def detect_encoding(data: bytes, *, file: str, declares: bool = False, complete:
         # A declaration of "utf-16" that is readable as ASCII must be wrong.
         is_wide = declared.startswith(("utf-16", "utf-32"))
         if declared and not is_wide and _can_decode(data, declared, complete=complete):
-            return Encoding(declared)
+            return declared, ""
     if _can_decode(data, "utf-8", complete=complete):
-        return Encoding("utf-8")
+        return "utf-8", ""
     name = _guess_encoding(sample)
-    return Encoding(name, f"not UTF-8, read as {_ENCODING_NAMES.get(name, name)}")
+    return name, f"not UTF-8, read as {_ENCODING_NAMES.get(name, name)}"
 
 
 def is_binary(sample: bytes) -> bool:
@@ -341,19 +335,8 @@ _MAGIC = ((b"%pdf-", ".pdf"), (b"\x1f\x8b", GZIP), (b"<!doctype html", ".html"),
 _PIECE = 200_000  # characters of plain text held in memory at a time
 
 
-def read_sections(
-    path: Path,
-    *,
-    name: str,
-    limits: FileLimits = DEFAULT_LIMITS,
-    follow: bool = True,
-    text_keys: tuple[str, ...] | None = None,
-) -> Iterator[Section]:
-    """Yield the sections of a file. `name` is used in errors; `text_keys` names the record fields to read.
-
-    Raises DataFormatError if the content does not match the suffix or the path is not a regular file.
-    """
-    source = open_source(path, name=name, limits=limits, follow=follow, text_keys=text_keys)
+def read_sections(source: Source) -> Iterator[Section]:
+    """Yield the sections of a file and close it. Raises DataFormatError if the content does not match the suffix."""
     with source.file:
         yield from _read_source(source)
 
@@ -420,9 +403,9 @@ def _read_gzip(source: Source) -> Iterator[Section]:
 
 def plain_sections(source: Source, *, context: str = "", flag: str = "") -> Iterator[Section]:
     """Yield the text of a file. A long text is split at paragraph, line or word boundaries."""
-    encoding = source.encoding()
-    flags = "; ".join(filter(None, (flag, encoding.flag)))
-    text = open_text(source.file, encoding.name, newline=None)
+    encoding, encoding_flag = source.encoding()
+    flags = "; ".join(filter(None, (flag, encoding_flag)))
+    text = open_text(source.file, encoding, newline=None)
     try:
         pending = ""
         while block := text.read(SAMPLE_BYTES):

@@ -21,7 +21,7 @@ from typing import BinaryIO
 from resift._internal.files import write_all
 from resift.errors import DataFormatError, ResiftError
 from resift.ingest.chunking import Section
-from resift.ingest.sources import DEFAULT_LIMITS, GZIP, FileLimits, has_reader, read_sections
+from resift.ingest.sources import DEFAULT_LIMITS, GZIP, FileLimits, has_reader, open_source, read_sections
 from resift.types import JsonObject
 
 _HEADER = struct.Struct(">I")
@@ -49,8 +49,8 @@ class FileReader:
         suffix = path.suffix.lower()
         is_text = suffix in _READ_IN_PROCESS or not (has_reader(suffix) or suffix == GZIP)
         if is_text and size <= _MAX_IN_PROCESS:
-            sections = read_sections(path, name=name, limits=self._limits, follow=follow, text_keys=self._text_keys)
-            for section in sections:
+            source = open_source(path, name=name, limits=self._limits, follow=follow, text_keys=self._text_keys)
+            for section in read_sections(source):
                 yield section
             return
         limits = asdict(self._limits)
@@ -135,7 +135,7 @@ def _read(request: JsonObject, limits: FileLimits) -> Iterator[JsonObject]:
     name, keys = request["name"], request["text_keys"]
     options = {"limits": limits, "follow": request["follow"], "text_keys": None if keys is None else tuple(keys)}
     try:
-        for section in read_sections(Path(request["path"]), name=name, **options):
+        for section in read_sections(open_source(Path(request["path"]), name=name, **options)):
             yield {"section": astuple(section)}
     except ResiftError as exc:
         yield {"error": str(exc)}

@@ -15,9 +15,8 @@ from resift._internal.arrays import Array, np
 from resift._internal.forking import after_fork
 from resift._internal.lazy_exports import renamed_names
 from resift.errors import InputError, StoreError
-from resift.external.candidates import Candidates, has_id, read_hits
+from resift.external.candidates import Candidates, has_id, list_documents, read_hits
 from resift.external.records import ID_KEYS
-from resift.external.responses import list_documents
 from resift.protocols import Embedder
 from resift.stores.filters import parse_filter
 from resift.types import Hit, Metadata, Where
