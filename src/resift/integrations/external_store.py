@@ -8,17 +8,18 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from typing import Any, NamedTuple, TypedDict, TypeVar
 
 from resift.errors import InputError, ResiftError, StoreError
-from resift.external.candidates import Candidate, content_id, read_hits
-from resift.external.records import ID_KEYS
+from resift.external.candidates import Candidate, content_id, has_id, read_hits
 from resift.index import Index
+from resift.models.embedder import Embedder, EmbedKind
 from resift.pipeline.pipeline import Pipeline
 from resift.protocols import DocStore, Reranker, Scorer
 from resift.ranking.fusion.rerankers import RRFReranker
+from resift.reranking import arerank
 from resift.resilience import CircuitBreaker
 from resift.stores.base import SearchHits, is_empty_search
 from resift.stores.filters import matches
 from resift.stores.sqlite import SQLiteStore
-from resift.types import Hit, Metadata, Ranking, Where
+from resift.types import Hit, Metadata, Ranking, Where, sort_key
 from resift.validation import check_callable, check_list, check_text
 
 T = TypeVar("T")
@@ -66,21 +67,29 @@ class ExternalStore:
             return []
         limit = k if where is None else k * _FILTER_OVERFETCH
         while True:
-            documents = await self._fetch_safely(query, limit)
-            passing = [document for document in documents if where is None or matches(document.metadata, where)]
-            complete = len(passing) >= k or len(documents) < limit
+            hits = await self._fetch_safely(query, limit)
+            passing = [hit for hit in hits if where is None or matches(hit.metadata, where)]
+            complete = len(passing) >= k or len(hits) < limit
             if complete or limit >= _MAX_FETCH:
-                return SearchHits(self._make_hits(passing, k), approximate=not complete)
+                break
             limit = min(limit * 4, _MAX_FETCH)
+        first: dict[str, Hit] = {}
+        for hit in passing:
+            first.setdefault(hit.id, hit)
+        unique = list(first.values())
+        if all(hit.score is not None for hit in unique):
+            unique.sort(key=sort_key)
+        return SearchHits(unique[:k], approximate=not complete)
 
-    async def _fetch_safely(self, query: str, k: int) -> Sequence[Found]:
+    async def _fetch_safely(self, query: str, k: int) -> list[Hit]:
         fetch = self._fetch
         is_async = inspect.iscoroutinefunction(fetch) or inspect.iscoroutinefunction(type(fetch).__call__)
         try:
             async with self.breaker.guard():
                 rows = fetch(query, k) if is_async else await asyncio.to_thread(fetch, query, k)
                 # A sync function may return a coroutine.
-                return _read_rows(await rows if inspect.isawaitable(rows) else rows)
+                rows = await rows if inspect.isawaitable(rows) else rows
+                return [self._read_row(row) for row in check_list(rows, "The result of fetch", "Found, dicts or Hits")]
         except ResiftError:
             raise
         except Exception as exc:
@@ -88,30 +97,12 @@ class ExternalStore:
             reason = f"{type(exc).__name__}{f': {exc}' if isinstance(exc, _CODE_ERRORS) else ''}"
             raise StoreError(f"{self.name} failed: {reason}", store=self.name) from exc
 
-    def _make_hits(self, documents: Sequence[Found], k: int) -> list[Hit]:
-        first: dict[str, Found] = {}
-        for document in documents:
-            first.setdefault(document.id, document)
-        unique = list(first.values())
-        if all(document.score is not None for document in unique):
-            unique.sort(key=lambda document: (-(document.score or 0.0), document.id))
-        return [
-            Hit(document.id, document.text, document.score, self.name, dict(document.metadata))
-            for document in unique[:k]
-        ]
-
-
-def _read_rows(rows: Iterable[FetchedRow]) -> list[Found]:
-    documents = []
-    for row in check_list(rows, "The result of fetch", "Found, dicts or Hits"):
+    def _read_row(self, row: FetchedRow) -> Hit:
         if isinstance(row, Found):
-            documents.append(row if isinstance(row.id, str) else row._replace(id=str(row.id)))
-            continue
+            return Hit(str(row.id), row.text, row.score, self.name, dict(row.metadata))
         [hit] = read_hits([row], flags={})
-        has_id = isinstance(row, Hit) or (isinstance(row, Mapping) and any(row.get(key) is not None for key in ID_KEYS))
-        id = hit.id if has_id else content_id(hit.text)
-        documents.append(Found(id, hit.text, hit.score, hit.metadata))
-    return documents
+        id = hit.id if has_id(row) else content_id(hit.text)
+        return Hit(id, hit.text, hit.score, self.name, dict(hit.metadata))
 
 
 Searchable = Any
@@ -157,6 +148,12 @@ def make_fusion_pipeline(
     return Pipeline(stores, fuse=fuse, rerank=rerank)
 
 
+async def embed_lists(embedder: Embedder, texts: Sequence[str], kind: EmbedKind) -> list[list[float]]:
+    """Return one vector per text as a list of numbers."""
+    vectors: list[list[float]] = (await embedder.embed(texts, kind=kind)).tolist()
+    return vectors
+
+
 class HitMetadata(TypedDict):
     """Metadata that every adapter adds to a framework's document.
 
@@ -182,6 +179,18 @@ def hits_with_metadata(ranking: Ranking) -> Iterator[tuple[Hit, HitMetadata]]:
             "why": reasons[hit.id],
         }
         yield hit, metadata
+
+
+async def rerank_items(
+    query: str, items: Sequence[T], texts: Iterable[tuple[str, Metadata]], *, source: str, **options: Any
+) -> list[tuple[T, HitMetadata]]:
+    """Rerank documents of a framework by their texts and metadata. `options` are those of `rerank`.
+
+    The ids of the hits are positions, because ids are optional in most frameworks.
+    """
+    hits = [Hit(str(i), text, source=source, metadata=metadata) for i, (text, metadata) in enumerate(texts)]
+    ranking = await arerank(query, hits, **options)
+    return [(items[int(hit.id)], added) for hit, added in hits_with_metadata(ranking)]
 
 
 _REMOVED = {

@@ -28,10 +28,12 @@ from resift.integrations.external_store import (
     Found,
     HitMetadata,
     Searchable,
+    embed_lists,
     hits_with_metadata,
     make_pipeline,
+    rerank_items,
 )
-from resift.models.embedder import DEFAULT_EMBEDDER, Embedder, EmbedKind
+from resift.models.embedder import DEFAULT_EMBEDDER, Embedder
 from resift.pipeline.pipeline import Pipeline
 from resift.plugins import load_reranker
 from resift.protocols import Scorer
@@ -121,16 +123,14 @@ class ResiftRanker(Serializable):
             raise InputError(f"top_k is {top_k}; it must be at least 1.")
         if not documents:
             return {"documents": []}
-        hits = []
-        for index, document in enumerate(documents):
+        texts = []
+        for document in documents:
             fields = [document.meta.get(name) for name in self.meta_fields_to_embed]
             text = "\n".join([*(str(value) for value in fields if value), document.content or ""])
-            hits.append(Hit(str(index), text, source="haystack", metadata=document.meta))
-        ranking = await arerank(
-            query, hits, k=top_k or self.top_k, model=self.model, scorer=self._load_scorer(), deadline_s=self.deadline_s
-        )
-        rows = zip(ranking.indices(), hits_with_metadata(ranking), strict=True)
-        return {"documents": [_add_metadata(documents[index], added) for index, (_, added) in rows]}
+            texts.append((text, document.meta))
+        options = {"k": top_k or self.top_k, "model": self.model, "scorer": self._load_scorer()}
+        reranked = await rerank_items(query, documents, texts, source="haystack", deadline_s=self.deadline_s, **options)
+        return {"documents": [_add_metadata(document, added) for document, added in reranked]}
 
     run = sync_method(run_async, "run")
 
@@ -299,10 +299,6 @@ class _LocalEmbedder(Serializable):
         """Load the model in advance, so the first call is not slowed down."""
         _ = self._embedder.dimension
 
-    async def _embed(self, texts: list[str], kind: EmbedKind) -> list[list[float]]:
-        vectors: list[list[float]] = (await self._embedder.embed(texts, kind=kind)).tolist()
-        return vectors
-
 
 @component
 class ResiftTextEmbedder(_LocalEmbedder):
@@ -311,7 +307,7 @@ class ResiftTextEmbedder(_LocalEmbedder):
     @component.output_types(embedding=list[float])
     async def run_async(self, text: str) -> dict[str, list[float]]:
         """Return the embedding of the text."""
-        return {"embedding": (await self._embed([text], "query"))[0]}
+        return {"embedding": (await embed_lists(self._embedder, [text], "query"))[0]}
 
     run = sync_method(run_async, "run")
 
@@ -323,7 +319,7 @@ class ResiftDocumentEmbedder(_LocalEmbedder):
     @component.output_types(documents=list[Document])
     async def run_async(self, documents: list[Document]) -> Documents:
         """Return copies of the documents with their embeddings."""
-        vectors = await self._embed([document.content or "" for document in documents], "document")
+        vectors = await embed_lists(self._embedder, [document.content or "" for document in documents], "document")
         pairs = zip(documents, vectors, strict=True)
         return {"documents": [replace(document, embedding=vector) for document, vector in pairs]}
 

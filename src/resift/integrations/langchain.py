@@ -16,7 +16,6 @@ require("langchain_core", extra="langchain")
 from langchain_core.callbacks import (
     AsyncCallbackManager,
     AsyncCallbackManagerForRetrieverRun,
-    CallbackManager,
     CallbackManagerForRetrieverRun,
     Callbacks,
 )
@@ -32,16 +31,17 @@ from resift.integrations.external_store import (
     ExternalStore,
     Found,
     Searchable,
+    embed_lists,
     hits_with_metadata,
     make_fusion_pipeline,
     make_pipeline,
+    rerank_items,
 )
 from resift.models.embedder import DEFAULT_EMBEDDER, Embedder
 from resift.pipeline.pipeline import Pipeline
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
-from resift.reranking import arerank
 from resift.resilience import CircuitBreaker
-from resift.types import Hit, JsonMapping, JsonValue, Where
+from resift.types import JsonMapping, JsonValue, Where
 
 __all__ = ["ResiftEmbeddings", "ResiftFusionRetriever", "ResiftReranker", "ResiftRetriever", "langchain_store"]
 
@@ -64,16 +64,7 @@ class ResiftReranker(BaseDocumentCompressor):
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
     ) -> Sequence[Document]:
         """Return the best documents, best first."""
-        manager = CallbackManager.configure(inheritable_callbacks=callbacks)
-        inputs = {"query": query, "documents": list(documents)}
-        run = manager.on_chain_start({"name": type(self).__name__}, inputs)
-        try:
-            reranked = run_sync(self._rerank(query, documents))
-        except BaseException as exc:
-            run.on_chain_error(exc)
-            raise
-        run.on_chain_end({"documents": reranked})
-        return reranked
+        return run_sync(self.acompress_documents(documents, query, callbacks))
 
     async def acompress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
@@ -91,20 +82,13 @@ class ResiftReranker(BaseDocumentCompressor):
         return reranked
 
     async def _rerank(self, query: str, documents: Sequence[Document]) -> list[Document]:
-        # Use positions as ids, because ids are optional in LangChain.
-        hits = [
-            Hit(str(index), document.page_content, source="langchain", metadata=document.metadata)
-            for index, document in enumerate(documents)
+        texts = [(document.page_content, document.metadata) for document in documents]
+        options = {"k": self.top_n, "model": self.model, "scorer": self.scorer, "deadline_s": self.deadline_s}
+        reranked = await rerank_items(query, documents, texts, source="langchain", **options)
+        return [
+            Document(page_content=document.page_content, metadata={**document.metadata, **added}, id=document.id)
+            for document, added in reranked
         ]
-        ranking = await arerank(
-            query, hits, k=self.top_n, model=self.model, scorer=self.scorer, deadline_s=self.deadline_s
-        )
-        reranked = []
-        for index, (_, added) in zip(ranking.indices(), hits_with_metadata(ranking), strict=True):
-            original = documents[index]
-            metadata = {**original.metadata, **added}
-            reranked.append(Document(page_content=original.page_content, metadata=metadata, id=original.id))
-        return reranked
 
 
 class SearchingRetriever(BaseRetriever):
@@ -197,13 +181,11 @@ class ResiftEmbeddings(Embeddings):
 
     async def aembed_documents(self, texts: list[str]) -> list[list[float]]:
         """Return one vector per text."""
-        vectors: list[list[float]] = (await self._embedder.embed(texts, kind="document")).tolist()
-        return vectors
+        return await embed_lists(self._embedder, texts, "document")
 
     async def aembed_query(self, text: str) -> list[float]:
         """Return the vector of a query."""
-        vector: list[float] = (await self._embedder.embed([text], kind="query"))[0].tolist()
-        return vector
+        return (await embed_lists(self._embedder, [text], "query"))[0]
 
 
 def langchain_store(

@@ -24,16 +24,17 @@ from resift.integrations.external_store import (
     Found,
     HitMetadata,
     Searchable,
+    embed_lists,
     hits_with_metadata,
     make_fusion_pipeline,
     make_pipeline,
+    rerank_items,
 )
-from resift.models.embedder import DEFAULT_EMBEDDER, Embedder, EmbedKind
+from resift.models.embedder import DEFAULT_EMBEDDER, Embedder
 from resift.protocols import Reranker, Scorer, declared_name
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
-from resift.reranking import arerank
 from resift.resilience import CircuitBreaker
-from resift.types import Hit, JsonValue, Where
+from resift.types import JsonValue, Where
 
 __all__ = ["ResiftEmbedding", "ResiftFusionRetriever", "ResiftRerank", "ResiftRetriever", "llama_index_store"]
 
@@ -72,24 +73,13 @@ class ResiftRerank(BaseNodePostprocessor):
         dispatcher.event(
             ReRankStartEvent(query=query_bundle, nodes=nodes, top_n=self.top_n or len(nodes), model_name=name)
         )
-        hits = [
-            Hit(str(index), _node_text(node.node), source="llama-index", metadata=node.node.metadata)
-            for index, node in enumerate(nodes)
-        ]
-        ranking = await arerank(
-            query_bundle.query_str,
-            hits,
-            k=self.top_n or None,
-            model=self.model,
-            scorer=self.scorer,
-            deadline_s=self.deadline_s,
-        )
+        texts = [(_node_text(node.node), node.node.metadata) for node in nodes]
+        options = {"k": self.top_n or None, "model": self.model, "scorer": self.scorer, "deadline_s": self.deadline_s}
         reranked = []
-        for index, (_, added) in zip(ranking.indices(), hits_with_metadata(ranking), strict=True):
-            original, score = nodes[index], added["relevance_score"]
+        for node, added in await rerank_items(query_bundle.query_str, nodes, texts, source="llama-index", **options):
             # An unscored node keeps its original score.
-            new_score = original.score if score is None else score
-            reranked.append(NodeWithScore(node=_add_metadata(original.node, added), score=new_score))
+            score = node.score if added["relevance_score"] is None else added["relevance_score"]
+            reranked.append(NodeWithScore(node=_add_metadata(node.node, added), score=score))
         dispatcher.event(ReRankEndEvent(nodes=reranked))
         return reranked
 
@@ -162,27 +152,23 @@ class ResiftEmbedding(BaseEmbedding):
         """Return the name that LlamaIndex uses."""
         return "ResiftEmbedding"
 
-    async def _embed(self, texts: list[str], kind: EmbedKind) -> list[list[float]]:
-        vectors: list[list[float]] = (await self._embedder.embed(texts, kind=kind)).tolist()
-        return vectors
-
-    def _get_query_embedding(self, query: str) -> list[float]:
-        return run_sync(self._embed([query], "query"))[0]
-
-    def _get_text_embedding(self, text: str) -> list[float]:
-        return run_sync(self._embed([text], "document"))[0]
-
-    def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-        return run_sync(self._embed(texts, "document"))
-
     async def _aget_query_embedding(self, query: str) -> list[float]:
-        return (await self._embed([query], "query"))[0]
+        return (await embed_lists(self._embedder, [query], "query"))[0]
 
     async def _aget_text_embedding(self, text: str) -> list[float]:
-        return (await self._embed([text], "document"))[0]
+        return (await self._aget_text_embeddings([text]))[0]
 
     async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-        return await self._embed(texts, "document")
+        return await embed_lists(self._embedder, texts, "document")
+
+    def _get_query_embedding(self, query: str) -> list[float]:
+        return run_sync(self._aget_query_embedding(query))
+
+    def _get_text_embedding(self, text: str) -> list[float]:
+        return run_sync(self._aget_text_embedding(text))
+
+    def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+        return run_sync(self._aget_text_embeddings(texts))
 
 
 def llama_index_store(

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol, TypeVar
+from typing import Protocol
 
+from resift._internal.sync import run_sync
 from resift.deadline import Deadline
 from resift.errors import InputError, ProviderServerError, StoreError
 from resift.external.candidates import Candidate, read_hits
-from resift.protocols import Reranker, Scorer, declared_name, describe_scorer
+from resift.protocols import DocStore, Reranker, Scorer, declared_name, describe_scorer
 from resift.types import Hit, JsonObject, ScorerInfo, Scores, Where, sort_key
 from resift.validation import check_k
 
@@ -92,8 +93,6 @@ class FakeClock:
 
 __all__ = ["FakeClock", "FakeStore", "OverlapScorer", "check_reranker", "check_scorer", "check_store"]
 
-T = TypeVar("T")
-
 QUERY = "capital of France"
 
 _TEXTS = {
@@ -110,7 +109,7 @@ _DOCUMENTS: list[JsonObject] = [
 _RANGES = {"probability": (0.0, 1.0), "cosine": (-1.0, 1.0)}
 
 
-class WritableStore(Protocol):
+class WritableStore(DocStore, Protocol):
     """A store with the methods that `check_store` calls."""
 
     name: str
@@ -131,10 +130,6 @@ class WritableStore(Protocol):
         """Return the number of documents."""
         ...
 
-    async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
-        """Return the k best hits."""
-        ...
-
 
 def sample_lists() -> list[list[Hit]]:
     """Return two ranked lists with a shared hit, a tie and a duplicate."""
@@ -149,21 +144,21 @@ def check_reranker(reranker: Reranker, lists: Sequence[Sequence[Hit]] | None = N
     copy = [list(hits) for hits in per_store]
     input_ids = {hit.id for hits in per_store for hit in hits}
     _expect(isinstance(reranker, Reranker), "it has no `async def fuse(per_store, *, k, query=None)`")
-    fused = _run(reranker.fuse(per_store, k=10, query=query))
+    fused = run_sync(reranker.fuse(per_store, k=10, query=query))
     _expect(isinstance(fused, list), "fuse must return a list")
     _expect(all(isinstance(hit, Hit) for hit in fused), "fuse must return Hits")
     ids = [hit.id for hit in fused]
     _expect(set(ids) <= input_ids, f"fuse returned unknown ids: {sorted(set(ids) - input_ids)}")
     _expect(len(ids) == len(set(ids)), "fuse returned an id twice")
     _expect(per_store == copy, "fuse changed its input")
-    repeated = _run(reranker.fuse(per_store, k=10, query=query))
+    repeated = run_sync(reranker.fuse(per_store, k=10, query=query))
     _expect(repeated == fused, "the same input gave a different result")
     for k in (0, 1, 2):
-        hits = _run(reranker.fuse(per_store, k=k, query=query))
+        hits = run_sync(reranker.fuse(per_store, k=k, query=query))
         _expect(len(hits) <= k, f"fuse returned more than k={k} hits")
-    _expect(_run(reranker.fuse([], k=3, query=query)) == [], "fuse must return no hits for no lists")
+    _expect(run_sync(reranker.fuse([], k=3, query=query)) == [], "fuse must return no hits for no lists")
     try:
-        _run(reranker.fuse(per_store, k=-1, query=query))
+        run_sync(reranker.fuse(per_store, k=-1, query=query))
     except InputError:
         return
     raise AssertionError("k < 0 must raise InputError")
@@ -178,12 +173,12 @@ def check_scorer(scorer: Scorer, *, query: str = QUERY) -> None:
     hits = list({hit.id: hit for ranked in sample_lists() for hit in ranked}.values())
     _expect(isinstance(scorer, Scorer), "it has no `async def score(query, hits, *, deadline)`")
     _expect(bool(declared_name(scorer)), "it has no name")
-    scores = _run(scorer.score(query, hits, deadline=Deadline.never()))
+    scores = run_sync(scorer.score(query, hits, deadline=Deadline.never()))
     _expect(isinstance(scores, Scores), "score must return Scores")
     _expect(len(scores.values) == len(hits), f"{len(scores.values)} scores for {len(hits)} hits")
     finite = all(value is None or math.isfinite(value) for value in scores.values)
     _expect(finite, "scores must be finite or None")
-    repeated = _run(scorer.score(query, hits, deadline=Deadline.never()))
+    repeated = run_sync(scorer.score(query, hits, deadline=Deadline.never()))
     _expect(list(repeated.values) == list(scores.values), "the same input gave different scores")
     declared = getattr(scorer, "info", None)
     _expect(declared is None or isinstance(declared, ScorerInfo), "info must be a resift.types.ScorerInfo")
@@ -196,7 +191,7 @@ def check_scorer(scorer: Scorer, *, query: str = QUERY) -> None:
     if not info.pointwise:
         return
     for hit, list_score in zip(hits, scores.values, strict=True):
-        [single_score] = _run(scorer.score(query, [hit], deadline=Deadline.never())).values
+        [single_score] = run_sync(scorer.score(query, [hit], deadline=Deadline.never())).values
         # Rounding may differ between a batch and a single text.
         same = single_score is list_score or (
             single_score is not None and list_score is not None and abs(single_score - list_score) <= 1e-3
@@ -248,13 +243,6 @@ async def check_store(store: WritableStore) -> None:
 def _expect(condition: bool, rule: str) -> None:
     if not condition:
         raise AssertionError(rule)
-
-
-def _run(awaitable: Awaitable[T]) -> T:
-    async def wait() -> T:
-        return await awaitable
-
-    return asyncio.run(wait())
 
 
 def __getattr__(name: str) -> object:
