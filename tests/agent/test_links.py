@@ -14,7 +14,7 @@ from resift.agent.articles import Article, article_keys, extract_links, href_key
 def resolved(*articles):
     """Return the links of (id, title, path, text) rows."""
     return resolve_links(
-        Article(id, title, path, (), article_keys(id, title, path), extract_links(text, source=path).targets)
+        Article(id, title, path, (), article_keys(id, title, path), extract_links(text, source=path)[1])
         for id, title, path, text in articles
     )
 
@@ -22,7 +22,7 @@ def resolved(*articles):
 def test_link_syntax_is_removed_and_words_stay():
     """Wiki-links, Markdown links and images."""
     text = 'See [[Sea|the sea]], [[Lamp#Oil]] and [a map](../map.md "big"). ![photo](x.png)'
-    assert extract_links(text, source="a/b.md").text.strip() == "See the sea, Lamp and a map."
+    assert extract_links(text, source="a/b.md")[0].strip() == "See the sea, Lamp and a map."
 
 
 def test_paths_are_relative_to_the_file_that_links():
@@ -54,7 +54,7 @@ def test_a_title_takes_precedence_over_a_file_name():
 
 def test_links_in_code_are_ignored():
     """Links in a code fence are examples, not links."""
-    assert extract_links("```\n[[Sea]]\n```\n", source="a.md").targets == ()
+    assert extract_links("```\n[[Sea]]\n```\n", source="a.md")[1] == ()
 
 
 def test_links_in_navigation_are_ignored():

@@ -147,10 +147,8 @@ class Question:
             # Two capitalized words at the start are a name: "Isaac Newton explained".
             if _NAME_AT_START.match(sentence) and not set(words(sentence)[:2]) <= question_words:
                 return True
-            return (
-                answer_type.answer.search(" ".join(word for word in words(sentence) if word not in question_words))
-                is not None
-            )
+            others = " ".join(word for word in words(sentence) if word not in question_words)
+            return answer_type.answer.search(others) is not None
         # Numbers in the question are not the answer: "in 2022" does not say how many.
         rest = sentence.lower()
         for number in self._numbers:
@@ -253,16 +251,13 @@ class Evidence:
 
 def measure_evidence(ranking: Ranking, question: str, *, embedder: str) -> Evidence:
     """Return the best evidence in a ranking, from its trace and texts."""
-    logits = _hit_scores(ranking, CROSS_ENCODER)
-    cosines = _hit_scores(ranking, VECTORS) if embedder in COSINES else []
-    best_coverage = max((coverage(question, hit.text) for hit in ranking.hits), default=0.0)
-    return Evidence(max(logits, default=None), max(cosines, default=None), best_coverage)
-
-
-def _hit_scores(ranking: Ranking, scorer: str) -> list[float]:
-    kind = StageKind.RERANK if scorer == CROSS_ENCODER else StageKind.RETRIEVE
-    scores = scores_by_kind(ranking.trace, kind, scorer)
-    return [scores[id] for id in ranking.ids if id in scores]
+    logits = scores_by_kind(ranking.trace, StageKind.RERANK, CROSS_ENCODER)
+    cosines = scores_by_kind(ranking.trace, StageKind.RETRIEVE, VECTORS) if embedder in COSINES else {}
+    return Evidence(
+        max((logits[id] for id in ranking.ids if id in logits), default=None),
+        max((cosines[id] for id in ranking.ids if id in cosines), default=None),
+        max((coverage(question, hit.text) for hit in ranking.hits), default=0.0),
+    )
 
 
 class AbsentNames(NamedTuple):

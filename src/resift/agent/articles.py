@@ -41,8 +41,7 @@ Targets = tuple[tuple[str, ...], ...]
 """For each link, the keys that it could match, best first."""
 
 
-@dataclass(frozen=True, slots=True)
-class ArticlePassage:
+class ArticlePassage(NamedTuple):
     """A chunk of an article: the unit of search and citation."""
 
     heading: str
@@ -141,7 +140,7 @@ def _read_linked_file(path: Path, name: str, size: ChunkSize, failed: Report) ->
         targets = () if any(section.flag for section in sections) else html_links(text, source=name)
     else:
         text_without_links, targets = extract_links(text, source=name)
-        sections = list(markdown_sections(text_without_links))
+        sections = markdown_sections(text_without_links)
     heading = next((section.context for section in sections if section.context), "")
     title = front_matter(text)[0] or heading.partition(SEPARATOR)[0] or _title_from_path(path)
     passages = _split_passages(title, sections, size)
@@ -154,7 +153,7 @@ def _article_from_row(row: Section, name: str, size: ChunkSize) -> Article:
     text = row.text if row.text != title else ""
     as_markdown = _WIKI_HEADING.sub(lambda heading: f"## {heading[2].strip()}", text)
     text_without_links, targets = extract_links(as_markdown, source=name)
-    sections = list(markdown_sections(text_without_links))
+    sections = markdown_sections(text_without_links)
     links = extra.get("links")
     for item in links if isinstance(links, list) else []:
         key = item.get("title") or item.get("id") if isinstance(item, Mapping) else item
@@ -179,22 +178,15 @@ def _split_passages(title: str, sections: Sequence[Section], size: ChunkSize) ->
     return tuple(passages) or (ArticlePassage(title, title),)
 
 
-class ExtractedLinks(NamedTuple):
-    """A text whose links are replaced by their link text, and the targets of the links."""
-
-    text: str
-    targets: Targets
-
-
-def extract_links(text: str, *, source: str) -> ExtractedLinks:
-    """Replace the wiki and Markdown links in a text of the file `source` by their link text."""
+def extract_links(text: str, *, source: str) -> tuple[str, Targets]:
+    """Return a text of the file `source` with links replaced by their link text, and the targets of the links."""
     prose = _FENCED.sub("", text)
     names = [match[1].partition("#")[0].strip().lstrip(":") for match in _WIKI_LINK.finditer(prose)]
     targets: list[tuple[str, ...]] = [(title_key(name), f"id:{name}") for name in names if name]
     targets += [href_keys(match[2], source) for match in _INLINE_LINK.finditer(_IMAGE.sub("", prose))]
     plain = _WIKI_LINK.sub(lambda match: match[2] or match[1].partition("#")[0] or match[1], text)
     plain = _INLINE_LINK.sub(lambda match: match[1], _IMAGE.sub("", plain))
-    return ExtractedLinks(plain, tuple(filter(None, targets)))
+    return plain, tuple(filter(None, targets))
 
 
 def html_links(text: str, *, source: str) -> Targets:

@@ -6,12 +6,13 @@ import asyncio
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from resift._internal.arrays import Array, np
 from resift._internal.sync import run_sync, sync_method
-from resift.agent.answerability import VECTORS, WORDS, AbsentNames, find_absent_names
+from resift.agent.answerability import VECTORS, WORDS, find_absent_names
 from resift.agent.multi_doc import MultiDocSynthesizer, Writer, answer_from_ranking, clean_question, not_found
 from resift.agent.pack import (
     MAX_NODES,
@@ -130,10 +131,6 @@ class KnowledgeGraphAgent:
         if not text:
             return not_found(Ranking(), ["the question is empty"], explain=explain)
         ranking = await self._retrieve_ranking(text, deadline)
-
-        async def look_up_names() -> AbsentNames:
-            return await asyncio.to_thread(find_absent_names, text, ranking, self.pack)
-
         usable = self.cross_encoder if self.cross_encoder and self.cross_encoder._model is not None else None
         synthesizer = MultiDocSynthesizer(
             ExtractiveWriter(scorer=usable, embedder=self._embedder),
@@ -147,7 +144,7 @@ class KnowledgeGraphAgent:
             embedder=self.pack.embedder,
             deadline=deadline,
             notes=[*notes, *(f"not mapped: {part}" for part in self.unmapped)],
-            find_absent_names=look_up_names,
+            find_absent_names=partial(asyncio.to_thread, find_absent_names, text, ranking, self.pack),
             explain=explain,
         )
 
@@ -281,10 +278,8 @@ class KnowledgeGraphAgent:
         order = sorted(scores, key=lambda id: (-scores[id], id))[: self.max_results]
         sections = self.pack.sections(order)
         hits = [_section_hit(section, scores[section.id], VECTORS) for section in sections]
-        notes = {}
-        for section in sections:
-            count = hops[section.article]
-            notes[section.id] = f"through a link, {count} hop{'s' if count > 1 else ''} away"
+        counts = {section.id: hops[section.article] for section in sections}
+        notes = {id: f"through a link, {count} hop{'s' if count > 1 else ''} away" for id, count in counts.items()}
         return FusedHits(hits, _retrieve_record(hits, VECTORS, notes))
 
     def _cut(self, ranking: Ranking) -> Ranking:

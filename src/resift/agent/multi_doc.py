@@ -6,7 +6,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import NamedTuple, Protocol
 
@@ -18,7 +18,7 @@ from resift.errors import InputError, ResiftError, redact
 from resift.text import words
 from resift.text.snippets import one_line, snippet
 from resift.text.tokenization import sentences
-from resift.types import Hit, JsonObject, JsonValue, Ranking
+from resift.types import Hit, JsonObject, Ranking
 from resift.validation import check_text
 
 _MARK = r"\[\s*\d{1,4}(?:\s*[,;–-]\s*\d{1,4})*\s*\]"
@@ -72,6 +72,9 @@ class WrittenAnswer:
     notes: tuple[str, ...] = ()
     confidence: float | None = None
     """Probability that the first sentence answers the question; None if the writer does not estimate it."""
+    extractive: bool = False
+    reason: str | None = None
+    """Why the configured writer was replaced by the extractive one; None if it was not."""
 
     @property
     def text(self) -> str:
@@ -87,16 +90,6 @@ class Writer(Protocol):
     async def write(self, question: str, passages: Sequence[Passage], *, deadline: Deadline) -> WrittenAnswer:
         """Return an answer that cites only the numbers of these passages."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Synthesis:
-    """An answer, and whether the extractive writer wrote it."""
-
-    answer: WrittenAnswer
-    extractive: bool
-    reason: str | None = None
-    """Why the configured writer was replaced; None if it was not."""
 
 
 class MultiDocSynthesizer:
@@ -129,19 +122,18 @@ class MultiDocSynthesizer:
             passages.append(Passage(number, hit))
         return passages
 
-    async def synthesize(self, question: str, hits: Sequence[Hit], *, deadline: Deadline) -> Synthesis:
+    async def synthesize(self, question: str, hits: Sequence[Hit], *, deadline: Deadline) -> WrittenAnswer:
         """Return an answer that cites only the hits. If the configured writer fails, sentences are quoted."""
         passages = self.passages(hits)
         reason = None
         if self.writer is not None:
             try:
-                answer = await self._write(self.writer, question, passages, deadline)
-                return Synthesis(answer, extractive=False)
+                return await self._write(self.writer, question, passages, deadline)
             except Exception as exc:
                 reason = f"extractive answer, because {self.writer.name} failed: {redact(exc)}"
                 log.warning("answer degraded: %s", reason)
         answer = await self._write(self.extractive, question, passages, deadline)
-        return Synthesis(answer, extractive=True, reason=reason)
+        return replace(answer, extractive=True, reason=reason)
 
     @staticmethod
     async def _write(writer: Writer, question: str, passages: list[Passage], deadline: Deadline) -> WrittenAnswer:
@@ -233,10 +225,9 @@ async def answer_from_ranking(
     all_notes = [*notes, *absent.notes]
     if absent.unknown:
         return not_found(ranking, all_notes, explain=explain)
-    synthesis = await synthesizer.synthesize(question, ranking, deadline=deadline)
-    answer = synthesis.answer
+    answer = await synthesizer.synthesize(question, ranking, deadline=deadline)
     if not answer.sentences:
-        return not_found(ranking, [*all_notes, *answer.notes], synthesis=synthesis, explain=explain)
+        return not_found(ranking, [*all_notes, *answer.notes], answer, explain=explain)
     confidence = evidence.confidence if answer.confidence is None else answer.confidence
     cited: dict[int, list[str]] = {}
     for sentence in answer.sentences:
@@ -249,33 +240,27 @@ async def answer_from_ranking(
         "sources": [_describe_source(number, hit, cited) for number, hit in enumerate(ranking.hits, start=1)],
         "sentences": [{"text": sentence.text, "sources": list(sentence.sources)} for sentence in answer.sentences],
     }
-    return _add_details(data, ranking, [*all_notes, *answer.notes], synthesis, explain=explain)
+    return _add_details(data, ranking, [*all_notes, *answer.notes], answer, explain=explain)
 
 
 def not_found(
-    ranking: Ranking, notes: Sequence[str], *, synthesis: Synthesis | None = None, explain: bool = False
+    ranking: Ranking, notes: Sequence[str], answer: WrittenAnswer | None = None, *, explain: bool = False
 ) -> JsonObject:
     """Return the result for a question without an answer: no sources, confidence 0."""
-    data = {"answer": NOT_FOUND, "found": False, "confidence": 0.0, "sources": [], "sentences": []}
-    return _add_details(data, ranking, notes, synthesis, explain=explain)
+    data: JsonObject = {"answer": NOT_FOUND, "found": False, "confidence": 0.0, "sources": [], "sentences": []}
+    return _add_details(data, ranking, notes, answer, explain=explain)
 
 
 def _add_details(
-    answer: Mapping[str, JsonValue],
-    ranking: Ranking,
-    notes: Sequence[str],
-    synthesis: Synthesis | None,
-    *,
-    explain: bool,
+    data: JsonObject, ranking: Ranking, notes: Sequence[str], answer: WrittenAnswer | None, *, explain: bool
 ) -> JsonObject:
     graph_notes = {record.note for record in ranking.trace if record.name == CENTRALITY and record.note}
-    reasons = [ranking.reason, synthesis.reason if synthesis else None]
-    data = {
-        **answer,
-        "degraded": ranking.degraded or bool(synthesis and synthesis.reason),
+    reasons = [ranking.reason, answer.reason if answer else None]
+    data |= {
+        "degraded": ranking.degraded or bool(answer and answer.reason),
         "reason": "; ".join(filter(None, reasons)) or None,
-        "extractive": synthesis.extractive if synthesis else False,
-        "writer": synthesis.answer.writer if synthesis else None,
+        "extractive": answer.extractive if answer else False,
+        "writer": answer.writer if answer else None,
         "notes": [*notes, *sorted(graph_notes)],
         "warnings": list(ranking.warnings),
     }

@@ -7,7 +7,6 @@ import logging
 import math
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from resift.agent.answerability import (
     COSINES,
@@ -52,15 +51,6 @@ _RULES = (
 log = logging.getLogger("resift.agent")
 
 
-class _Candidate(NamedTuple):
-    """A sentence with the number, headings and text of its passage."""
-
-    number: int
-    text: str
-    heading: str
-    passage: str
-
-
 class ExtractiveWriter:
     """Quotes up to `max_sentences` sentences, scored by the cross-encoder, or else by vectors, or else by words.
 
@@ -78,11 +68,11 @@ class ExtractiveWriter:
 
     async def write(self, question: str, passages: Sequence[Passage], *, deadline: Deadline) -> WrittenAnswer:
         """Return the sentences that answer the question, best first, or none."""
-        unique: dict[str, _Candidate] = {}
+        unique: dict[str, Passage] = {}
         for passage in passages:
             for text in sentences(passage.text):
-                unique.setdefault(text, _Candidate(passage.number, text, passage.heading, passage.text))
-        candidates = list(unique.values())[:MAX_SENTENCES_SCORED]
+                unique.setdefault(text, passage)
+        candidates = list(unique.items())[:MAX_SENTENCES_SCORED]
         if not candidates:
             return WrittenAnswer((), self.name)
         scorer, scores, notes = await self._score(question, candidates, deadline)
@@ -90,9 +80,9 @@ class ExtractiveWriter:
         heading_scores: dict[str, float] = {}
 
         def probability(scorer: str, i: int) -> float:
-            sentence = candidates[i]
-            fit = analyzed.fit(sentence.text, sentence.heading, sentence.passage)
-            above_heading = scores[i] - heading_scores.get(sentence.heading, MEAN_HEADING_LOGIT)
+            sentence, passage = candidates[i]
+            fit = analyzed.fit(sentence, passage.heading, passage.text)
+            above_heading = scores[i] - heading_scores.get(passage.heading, MEAN_HEADING_LOGIT)
             return answer_probability(scorer, scores[i], fit, above_heading=above_heading)
 
         has_known_cosines = self._embedder is not None and embedder_name(self._embedder) in COSINES
@@ -105,7 +95,7 @@ class ExtractiveWriter:
         else:
             order = sorted(range(len(candidates)), key=lambda i: (-scores[i], i))[: self._max_sentences]
             if scorer == CROSS_ENCODER:
-                headings = {candidates[i].heading for i in order} - {""}
+                headings = {candidates[i][1].heading for i in order} - {""}
                 heading_scores = await self._score_headings(question, sorted(headings), deadline)
             probabilities = {i: probability(scorer, i) for i in order}
         best = order[0]
@@ -113,19 +103,16 @@ class ExtractiveWriter:
         if probabilities[best] < min_probability:
             return WrittenAnswer((), self.name, (*notes, "no sentence answers the question"))
         min_score = scores[best] - _MARGIN[scorer]
-        quoted = tuple(
-            Sentence(candidates[i].text, (candidates[i].number,))
-            for i in order
-            if scores[i] >= min_score and probabilities[i] >= min_probability
-        )
+        kept = [candidates[i] for i in order if scores[i] >= min_score and probabilities[i] >= min_probability]
+        quoted = tuple(Sentence(text, (passage.number,)) for text, passage in kept)
         notes.append(f"sentences chosen by {scorer}")
         return WrittenAnswer(quoted, self.name, tuple(notes), confidence=probabilities[best])
 
     async def _score(
-        self, question: str, candidates: Sequence[_Candidate], deadline: Deadline
+        self, question: str, candidates: Sequence[tuple[str, Passage]], deadline: Deadline
     ) -> tuple[str, list[float], list[str]]:
         """Return the first scorer that succeeded, its scores, and notes about skipped scorers."""
-        texts = [f"{candidate.heading}: {candidate.text}" for candidate in candidates]
+        texts = [f"{passage.heading}: {text}" for text, passage in candidates]
         notes: list[str] = []
         for scorer, score in ((CROSS_ENCODER, self._score_by_model), (VECTORS, self._score_by_vectors)):
             try:
