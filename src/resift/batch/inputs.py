@@ -284,7 +284,7 @@ class _ParquetReader:
             self._source, buffer_size=1 << 20, pre_buffer=False, page_checksum_verification=True
         )
         self._batch_rows = batch_rows
-        self._group = -1
+        self.group = -1
         self._batches: Iterator[RecordBatch] = iter(())
         self._rest: RecordBatch | None = None
         self.next_row = 0
@@ -300,9 +300,9 @@ class _ParquetReader:
 
     def open_group(self, group: int, first: int, start: int) -> None:
         """Open the row group that begins at row `first`, unless it is already open and not past `start`."""
-        if group == self._group and self.next_row <= start:
+        if group == self.group and self.next_row <= start:
             return
-        self._group, self._rest, self.next_row = group, None, first
+        self.group, self._rest, self.next_row = group, None, first
         # Estimate the row size from the first row and from the metadata. Repeated texts take less space in the
         # file than in memory.
         metadata = self._file.metadata.row_group(group)
@@ -323,10 +323,6 @@ class _ParquetReader:
             self.next_row, begin = end, max(start, first)
             if begin < end:
                 yield add_row_numbers(batch.slice(begin - first, end - begin), begin)
-
-    def abandon_group(self) -> None:
-        """Give up on the open group, because the rest of it cannot be read."""
-        self._group, self._batches, self._rest = -1, iter(()), None
 
     def close(self) -> None:
         """Close the file."""
@@ -355,7 +351,7 @@ def _read_parquet(shard: Shard, batch_rows: int) -> Iterator[ReadRows]:
                     for part in _split_large(batch):
                         yield part, []
             except (OSError, pa.ArrowException):
-                reader.abandon_group()
+                reader.group = -1  # the rest of the group cannot be read
             if reader.next_row < stop:
                 yield None, [FailedRow(row, None, _DAMAGED) for row in range(max(start, reader.next_row), stop)]
     except BaseException:  # including GeneratorExit

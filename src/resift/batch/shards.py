@@ -179,7 +179,7 @@ def _process(
         for part in _split_if_deadly(batch, attempts, failures):
             done += part.num_rows
             for output in _apply(work, part, failures):
-                yield done, _take_errors(output, failures)
+                yield done, output
         rows += batch.num_rows
 
 
@@ -197,7 +197,10 @@ def _split_if_deadly(batch: RecordBatch, attempts: Attempts, failures: list[Fail
 
 
 def _apply(work: BatchWork, batch: RecordBatch, failures: list[FailedRow]) -> Iterator[RecordBatch]:
-    """Run the work on all rows. If that fails, run it on each row separately, so that only bad rows fail."""
+    """Run the work on all rows, and yield the outputs without an error.
+
+    If the work raises, run it on each row separately, so that only bad rows fail.
+    """
     try:
         output = work(batch)
     except StopJobError:
@@ -212,19 +215,10 @@ def _apply(work: BatchWork, batch: RecordBatch, failures: list[FailedRow]) -> It
         return
     rows_in, rows_out = (set(each.column(ROW).to_pylist()) for each in (batch, output))
     failures += [FailedRow(row, None, "the work returned nothing for this row") for row in rows_in - rows_out]
-    yield output
-
-
-def _take_errors(output: RecordBatch, failures: list[FailedRow]) -> RecordBatch:
-    """Return the rows without an error, and add the others to the failures."""
-    pa = require("pyarrow", extra="batch")
-    errors = output.column(ERROR).to_pylist()
-    for index, error in enumerate(errors):
-        if error is not None:
-            row, id = output.column(ROW)[index].as_py(), output.column("id")[index].as_py()
-            failures.append(FailedRow(row, id, error))
-    good = pa.array([index for index, error in enumerate(errors) if error is None], pa.int64())
-    return output.take(good).drop_columns([ERROR])
+    errors = output.column(ERROR)
+    failed = output.filter(errors.is_valid()).to_pylist()
+    failures += [FailedRow(row[ROW], row.get("id"), row[ERROR]) for row in failed]
+    yield output.filter(errors.is_null()).drop_columns([ERROR])
 
 
 class Attempts:

@@ -261,8 +261,13 @@ class EvaluateWork:
         return (self.query_column,)
 
     def describe(self) -> dict[str, object]:
-        """Return the options and the digest of the pipeline and its stores."""
-        return {"k": self.k, "query": self.query_column, **_pipeline_identity(self.pipeline)}
+        """Return the options and a digest of everything else that could change the results."""
+        pipeline, system = _open_pipeline(self.pipeline)
+        # An index file counts its writes, including those that are still in the write-ahead log.
+        owners = [ref.owner for ref in pipeline.stores]
+        writes = [owner.metadata().generation if isinstance(owner, CanReopenVectors) else None for owner in owners]
+        key = cache_key(code_digest(), system.identity["file"], writes)
+        return {"k": self.k, "query": self.query_column, "pipeline": system.name, "key": key}
 
     def __call__(self, batch: RecordBatch) -> RecordBatch:
         """Return the rankings with their traces."""
@@ -281,15 +286,6 @@ class EvaluateWork:
                 "trace": to_json({"query": query, **ranking.to_dict()}),
             }
         ]
-
-
-def _pipeline_identity(file: str) -> dict[str, str]:
-    """Return a digest of everything that could change the results: the file, the state of its stores, the code."""
-    pipeline, system = _open_pipeline(file)
-    # An index file counts its writes, including those that are still in the write-ahead log.
-    owners = [ref.owner for ref in pipeline.stores]
-    writes = [owner.metadata().generation if isinstance(owner, CanReopenVectors) else None for owner in owners]
-    return {"pipeline": system.name, "key": cache_key(code_digest(), system.identity["file"], writes)}
 
 
 @cache

@@ -10,9 +10,9 @@ import hashlib
 import json
 import math
 import os
-import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from ctypes import c_float
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -74,15 +74,7 @@ def run_lines(path: Path, lines: Sequence[tuple[int, str]] | None = None) -> Ite
 
 def sort_like_trec(rows: Iterable[Retrieved]) -> list[Retrieved]:
     """Sort by single-precision score, then by descending id, like trec_eval. Ranks in the file are ignored."""
-
-    def single_precision(score: float) -> float:
-        try:
-            rounded: float = struct.unpack("f", struct.pack("f", score))[0]
-        except OverflowError:
-            return math.copysign(math.inf, score)
-        return rounded
-
-    return sorted(rows, key=lambda row: (single_precision(row.score), row.id), reverse=True)
+    return sorted(rows, key=lambda row: (c_float(row.score).value, row.id), reverse=True)
 
 
 @check_arguments
@@ -104,7 +96,11 @@ def read_qrels(path: Path | str) -> tuple[Qrels, dict[str, int]]:
     qrels: Qrels = {}
     first_lines: dict[str, int] = {}
     for number, line in lines:
-        query, id, grade = _parse_judgment(path, number, line, columns)
+        values = [value.strip() for value in _split_columns(line)]
+        if len(values) != columns:
+            message = f"{len(values)} columns, but the preceding lines have {columns}"
+            raise DataFormatError(message, file=str(path), line=number)
+        query, id, grade = values[0], values[-2], _parse_grade(values[-1], path, number)
         if id in qrels.setdefault(query, {}):
             message = f"document {id!r} of query {query!r} is judged twice; keep one line"
             raise DataFormatError(message, file=str(path), line=number)
@@ -113,19 +109,14 @@ def read_qrels(path: Path | str) -> tuple[Qrels, dict[str, int]]:
     return qrels, first_lines
 
 
-def _parse_judgment(path: Path, number: int, line: str, columns: int) -> tuple[str, str, int]:
-    values = _split_columns(line)
-    if len(values) != columns:
-        message = f"{len(values)} columns, but the preceding lines have {columns}"
-        raise DataFormatError(message, file=str(path), line=number)
+def _parse_grade(text: str, path: Path, number: int) -> int:
     try:
-        grade = int(values[-1])
+        grade = int(text)
     except ValueError:
-        message = f"grade {values[-1]!r} is not an integer"
-        raise DataFormatError(message, file=str(path), line=number) from None
+        raise DataFormatError(f"grade {text!r} is not an integer", file=str(path), line=number) from None
     if not -(2**31) < grade < 2**31:
         raise DataFormatError(f"grade {grade} is out of range", file=str(path), line=number)
-    return values[0].strip(), values[-2].strip(), grade
+    return grade
 
 
 def _split_columns(line: str) -> list[str]:

@@ -150,8 +150,7 @@ def record(
         {**store, "path": str(index.absolute())} if index and store.get("path") == variable else store
         for store in system.stores
     )
-    stage = _rerank_stage(pipeline)
-    policy = _shape_policy(pipeline)
+    stage, policy = _find_stages(pipeline)
     info = describe_scorer(stage.scorer) if stage else ScorerInfo(name="")
     header = Header(
         stores=tuple(ref.name for ref in pipeline.stores),
@@ -182,14 +181,11 @@ def record(
     return len(pending)
 
 
-def _shape_policy(pipeline: Pipeline) -> ShapePolicy:
-    """Return the shape policy with recency or boosts. The guard is a separate stage."""
+def _find_stages(pipeline: Pipeline) -> tuple[Rerank | None, ShapePolicy]:
+    """Return the rerank stage, and the shape policy with recency or boosts. The guard is a separate stage."""
     policies = [stage.policy for stage in pipeline.stages if isinstance(stage, Shape)]
-    return next((policy for policy in policies if policy.recency or policy.boosts), ShapePolicy())
-
-
-def _rerank_stage(pipeline: Pipeline) -> Rerank | None:
-    return next((stage for stage in pipeline.stages if isinstance(stage, Rerank)), None)
+    policy = next((policy for policy in policies if policy.recency or policy.boosts), ShapePolicy())
+    return next((stage for stage in pipeline.stages if isinstance(stage, Rerank)), None), policy
 
 
 def _start_or_resume(out: Path, header: Header) -> set[tuple[str, str]]:
@@ -241,14 +237,13 @@ async def raw_scores(pipeline: Pipeline, text: str, depth: int) -> JsonObject:
         "lists": {branch.ref.name: [(hit.id, hit.score) for hit in branch.hits] for branch in branches},
         "facts": dict(fused.records[0].evidence),
     }
-    policy = _shape_policy(pipeline)
+    stage, policy = _find_stages(pipeline)
     names = [rule.field for rule in (policy.recency, *policy.boosts) if rule]
     fields["metadata"] = {
         hit.id: values
         for hit in fused
         if (values := {name: hit.metadata[name] for name in names if name in hit.metadata})
     }
-    stage = _rerank_stage(pipeline)
     if stage is None:
         return fields
     pool = {hit.id: hit for hit in fused[:depth]}
