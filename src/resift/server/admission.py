@@ -31,9 +31,12 @@ MIN_BACKLOG_S = 0.1
 """Amount of queued local work that never causes a rejection, so bursts of small requests are admitted."""
 
 
-def count_windows(texts: Sequence[str]) -> int:
-    """Estimate the number of windows that an embedding model processes for these texts."""
-    return sum(1 + len(text) // CHARS_PER_WINDOW for text in texts)
+def count_windows(texts: Sequence[str], limits: Limits) -> int:
+    """Estimate the number of windows that an embedding model processes for these texts. Reject too many."""
+    windows = sum(1 + len(text) // CHARS_PER_WINDOW for text in texts)
+    if windows > limits.max_windows:
+        raise RequestFailed("too_large", f"The texts have about {windows} windows; the limit is {limits.max_windows}")
+    return windows
 
 
 def count_pairs(texts: Sequence[str], query: str = "") -> int:

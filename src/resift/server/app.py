@@ -231,7 +231,7 @@ class RouteTable:
             return
         request.route, request.errors = operation.path, operation.errors[0]
         try:
-            response = await operation.run(request)
+            response = await request.respond(operation.run)
         except ClientDisconnected:
             request.status = 499
             return

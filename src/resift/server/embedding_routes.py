@@ -110,10 +110,7 @@ async def _embed(
     request: Request, embedder: Embedder, texts: list[str], kind: EmbedKind, dimensions: int | None
 ) -> tuple[Array, int]:
     """Return the vectors and, in OpenAI's dialect, the number of tokens."""
-    windows, limit = count_windows(texts), request.server.options.limits.max_windows
-    if windows > limit:
-        raise RequestFailed("too_large", f"The texts have about {windows} windows; the limit is {limit}")
-    deadline = request.deadline()
+    windows, deadline = count_windows(texts, request.server.options.limits), request.deadline()
 
     async def embed() -> tuple[Array, int]:
         vectors, tokens = await embedder.embed(texts, kind=kind), 0
@@ -122,11 +119,8 @@ async def _embed(
             tokens += await asyncio.to_thread(_count_tokens, embedder, texts[i : i + 64])
         return vectors, tokens
 
-    async def admit_and_embed() -> tuple[Array, int]:
-        async with request.admit(windows, len(texts), deadline):
-            return await request.before_deadline(deadline, embed())
-
-    vectors, tokens = await request.cancel_on_disconnect(admit_and_embed())
+    async with request.admit(windows, len(texts), deadline):
+        vectors, tokens = await request.before_deadline(deadline, embed())
     # Vectors can be shortened only for models that were trained for it.
     if dimensions not in (None, vectors.shape[1]):
         raise RequestFailed("invalid", f"dimensions must be {vectors.shape[1]} for this model, or omitted")

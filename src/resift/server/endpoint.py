@@ -111,8 +111,9 @@ class Request:
     """One request. Logs and metrics use its properties, never its texts."""
 
     __slots__ = (
-        "body_bytes", "counted", "deadline_ms", "dialect", "documents", "errors", "headers", "id", "method",
-        "outcome", "pairs", "path", "receive", "route", "scope", "server", "started_s", "status",
+        "_watcher", "body_bytes", "counted", "deadline_ms", "dialect", "disconnected", "documents", "errors",
+        "headers", "id", "method", "outcome", "pairs", "path", "receive", "route", "scope", "server", "started_s",
+        "status",
     )  # fmt: skip
 
     def __init__(self, server: ServerState, scope: Scope, receive: Receive) -> None:
@@ -137,8 +138,9 @@ class Request:
         self.route = "unknown"
         self.dialect = ""
         self.pairs = self.documents = self.status = 0
-        self.counted = False
+        self.counted = self.disconnected = False
         self.outcome: Outcome | None = None
+        self._watcher: asyncio.Future[None] | asyncio.TimerHandle | None = None
 
     def check(self) -> None:
         """Reject a request before its key and route are checked, because this must be cheap under overload."""
@@ -190,7 +192,34 @@ class Request:
             raise RequestFailed("too_large", f"The body is longer than {limit} bytes")
         admission.requests += 1
         self.counted = True
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        if task is not None:
+            self._watcher = loop.call_later(WATCH_AFTER_S, self._watch, task)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _watch(self, task: asyncio.Task[object]) -> None:
+        """Cancel the task of this request when the client disconnects."""
+
+        async def cancel_on_disconnect() -> None:
+            while (await self.receive())["type"] != "http.disconnect":
+                pass
+            self.disconnected = True
+            task.cancel()
+
+        self._watcher = asyncio.ensure_future(cancel_on_disconnect())
+
+    async def respond(self, handler: Handler) -> Response:
+        """Return the response of a handler. Raise ClientDisconnected if the client disconnects before."""
+        try:
+            return await handler(self)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self.disconnected and task is not None and not task.uncancel():
+                raise ClientDisconnected from None
+            raise
+        finally:
+            if self._watcher is not None:
+                self._watcher.cancel()
 
     def deadline(self, body_ms: int | None = None) -> Deadline:
         """Return the earlier of the deadlines in the body and in the header, measured from the arrival."""
@@ -216,41 +245,6 @@ class Request:
                 return await work
         except TimeoutError:
             raise RequestFailed("deadline", "The deadline passed before there was a result") from None
-
-    async def run_in_thread(self, deadline: Deadline, function: Callable[[], T], *, cost: int) -> T:
-        """Run a function that would block the event loop for too long. `cost` is in pairs of texts."""
-        async with self.admit(cost, 0, deadline), self.server.parsing:
-            return await self.before_deadline(deadline, asyncio.to_thread(function))
-
-    async def cancel_on_disconnect(self, work: Awaitable[T]) -> T:
-        """Return the result of the work. Cancel it when the client disconnects."""
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        watcher: asyncio.Task[None] | None = None
-        disconnected = False
-
-        async def watch() -> None:
-            nonlocal disconnected
-            while (await self.receive())["type"] != "http.disconnect":
-                pass
-            disconnected = True
-            if task is not None:
-                task.cancel()
-
-        def start_watching() -> None:
-            nonlocal watcher
-            watcher = loop.create_task(watch())
-
-        timer = loop.call_later(WATCH_AFTER_S, start_watching)
-        try:
-            return await work
-        except asyncio.CancelledError:
-            if disconnected and task is not None and not task.uncancel():
-                raise ClientDisconnected from None
-            raise
-        finally:
-            timer.cancel()
-            if watcher is not None:
-                watcher.cancel()
 
     def failure(self, exc: Exception) -> Response:
         """Return the response for an exception, in the error format of the route or the dialect."""

@@ -118,7 +118,7 @@ def judge_operations(server: ServerState, search: SearchService) -> list[Operati
     async def start_session(request: Request) -> Response:
         body = await request.read(session_reader.read)
         ratings = require_log()
-        session, outcome = await request.cancel_on_disconnect(_make_session(request, search, body))
+        session, outcome = await _make_session(request, search, body)
         grades = await asyncio.to_thread(ratings.add_session, session)
         hits = [HitToRate(id, session.documents[id], grades.get(id)) for id, _ in session.shown]
         # In a blind session, the page does not learn which setting returned a hit.

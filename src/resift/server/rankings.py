@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Annotated, Literal, TypeAlias
 
@@ -9,6 +10,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from resift.errors import InputError
+from resift.explain import Explanation
 from resift.explain.flow import (
     Flow,
     find_move,
@@ -233,18 +235,20 @@ def fuse_operations(server: ServerState) -> list[Operation]:
             raise RequestFailed(
                 "too_large", f"The request has {candidates} candidates; the limit is {limits.max_candidates}"
             )
-        cost = 1 + candidates // CANDIDATES_PER_PAIR
-        work = request.run_in_thread(request.deadline(), lambda: encode_json(function()), cost=cost)
-        return Response(await request.cancel_on_disconnect(work))
+        deadline = request.deadline()
+        async with request.admit(1 + candidates // CANDIDATES_PER_PAIR, 0, deadline), server.parsing:
+            work = asyncio.to_thread(lambda: encode_json(function()))
+            return Response(await request.before_deadline(deadline, work))
 
     async def run_fuse(request: Request) -> Response:
         body = await request.read(fuse_reader.read)
         entries = body.lists.values() if isinstance(body.lists, dict) else body.lists
-        lists = [entry if isinstance(entry, list) else entry.hits for entry in entries]
-        all_scored = all(isinstance(hit, FuseCandidate) and hit.score is not None for hits in lists for hit in hits)
+        lists = [entry if isinstance(entry, WeightedList) else WeightedList(hits=entry) for entry in entries]
+        hits = [hit for entry in lists for hit in entry.hits]
+        all_scored = all(isinstance(hit, FuseCandidate) and hit.score is not None for hit in hits)
         if not all_scored and (body.method or "rrf") not in RANK_METHODS:
             raise RequestFailed("invalid", f"{body.method} fuses by scores; send an id and a score for each hit")
-        return await run_in_thread(request, lambda: _fuse(body), sum(map(len, lists)))
+        return await run_in_thread(request, lambda: _fuse(body, lists), len(hits))
 
     async def run_explain(request: Request) -> Response:
         body = await request.read(explain_reader.read)
@@ -262,38 +266,37 @@ def fuse_operations(server: ServerState) -> list[Operation]:
     ]
 
 
-def _fuse(body: FuseRequest) -> JsonObject:
-    data = msgspec.to_builtins(body)
-    lists = data["lists"]
-    entries = list(lists.values()) if isinstance(lists, dict) else lists
-    bare = [entry["hits"] if isinstance(entry, dict) else entry for entry in entries]
-    weights = [entry.get("weight", 1.0) if isinstance(entry, dict) else 1.0 for entry in entries]
-    options = {name: data[name] for name in ("k_param", "normalize") if name in data}
+def _fuse(body: FuseRequest, lists: list[WeightedList]) -> JsonObject:
+    options = {name: value for name in ("k_param", "normalize") if (value := getattr(body, name)) is not None}
+    weights = [1.0 if entry.weight is None else entry.weight for entry in lists]
     if any(weight != 1.0 for weight in weights):
         options["weights"] = weights
-    rankings = dict(zip(lists, bare, strict=True)) if isinstance(lists, dict) else bare
+    hits = [msgspec.to_builtins(entry.hits) for entry in lists]
+    rankings = dict(zip(body.lists, hits, strict=True)) if isinstance(body.lists, dict) else hits
     ranking = fuse(rankings, k=body.k, method=body.method or "rrf", **options)
     return ranking_data(ranking, query="", explain=bool(body.explain))
 
 
 def _explain(body: ExplainRequest) -> ExplainAnswer:
     data = msgspec.to_builtins(body.ranking)
-    query, notes = body.query or "", []
-    try:
+    notes: list[str] = []
+
+    def explain(data: JsonObject) -> tuple[Ranking, Explanation, str]:
         ranking = Ranking.from_dict(data)
-        explanation = ranking.explain(query=query, top=body.top or 10)
-        text = explanation.text()
+        explanation = ranking.explain(query=body.query or "", top=body.top or 10)
+        return ranking, explanation, explanation.text()
+
+    try:
+        ranking, explanation, text = explain(data)
     except Exception as exc:
         # A trace from another version may be unreadable. Explain the ranking without it.
         reason = str(exc) if isinstance(exc, InputError) else type(exc).__name__
         notes = [f"the trace was ignored because it cannot be read: {reason}"]
-        ranking = Ranking.from_dict({name: value for name, value in data.items() if name != "trace"})
-        explanation = ranking.explain(query=query, top=body.top or 10)
-        text = explanation.text()
+        ranking, explanation, text = explain({**data, "trace": []})
     return ExplainAnswer(
         why=ranking.why_all() if body.id is None else {body.id: ranking.why(body.id)},
         text=text,
         svg=explanation.svg(),
-        flow=draw_rank_flow(read_flow(ranking, query=query)),
+        flow=draw_rank_flow(explanation.flow),
         notes=notes,
     )

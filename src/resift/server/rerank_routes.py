@@ -84,7 +84,7 @@ def _rerank_operation(server: ServerState, path: str) -> Operation:
             return readers[dialect.name].convert(value)
 
         body = await request.read(parse, dialect=dialect.name)
-        return await request.cancel_on_disconnect(rerank(request, dialect, body))
+        return await rerank(request, dialect, body)
 
     forms = [dialect.errors for dialect in dialects]
     if len(dialects) > 1:
@@ -300,7 +300,7 @@ def _score_operation(server: ServerState, path: str) -> Operation:
             left = left * len(right)
         if len(left) != len(right):
             raise RequestFailed("invalid", f"{sides[0]} has {len(left)} texts, but {sides[1]} has {len(right)}")
-        return await request.cancel_on_disconnect(_score_pairs(request, left, right, body))
+        return await _score_pairs(request, left, right, body)
 
     types = [reader.type for reader in readers.values()]
     return Operation("POST", path, "Score pairs of texts (vLLM)", run, types, [ScoreAnswer], errors=[OPENAI])

@@ -178,7 +178,7 @@ def search_operations(server: ServerState, search: SearchService) -> list[Operat
 
     async def run_search(request: Request) -> Response:
         body = await request.read(search_reader.read)
-        ranking, pipeline = await request.cancel_on_disconnect(search.search(request, body))
+        ranking, pipeline = await search.search(request, body)
         data = await asyncio.to_thread(_search_data, body, ranking, pipeline)
         if body.context is not None:
             deadline = request.deadline(body.deadline_ms)
@@ -195,7 +195,7 @@ def search_operations(server: ServerState, search: SearchService) -> list[Operat
 
     async def run_ask(request: Request) -> Response:
         body = await request.read(ask_reader.read)
-        return await request.cancel_on_disconnect(search.ask(request, body))
+        return await search.ask(request, body)
 
     search_summary = "Search the server's index or documents in the request"
     ask_summary = "Answer a question with verbatim quotes and sources, or report that no document answers it"
@@ -263,9 +263,7 @@ class SearchService:
         settings = body.settings if body.settings != SearchSettings() else None
         depth = (settings.depth if settings else None) or order_model.MAX_DEPTH
         texts = [item if isinstance(item, str) else item.text for item in body.documents or ()]
-        windows, limit = count_windows([*texts, body.query]), self._server.options.limits.max_windows
-        if windows > limit:
-            raise RequestFailed("too_large", f"The texts have about {windows} windows; the limit is {limit}")
+        windows = count_windows([*texts, body.query], self._server.options.limits)
         deadline = request.deadline(body.deadline_ms)
         pairs = windows + count_pairs([""] * depth, body.query)
         async with request.admit(pairs, len(texts), deadline):
