@@ -269,14 +269,14 @@ def test_ctrl_c_does_not_wait_for_threads(place):
     """A thread that loads a model or writes an index cannot be stopped: the command ends without it."""
     program = """
 import asyncio, os, signal, sys, threading, time
-from resift.cli import demo, main
+from resift.cli import doctor, main
 from resift._internal.sync import run_sync
 
 def run(args):
     threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
     return run_sync(asyncio.to_thread(time.sleep, 60))
 
-demo.run_demo, sys.argv = run, ["resift", "demo"]
+doctor.run_demo, sys.argv = run, ["resift", "demo"]
 sys.exit(main.main())
 """
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=40, check=False)

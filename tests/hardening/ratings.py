@@ -18,7 +18,7 @@ FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
 from resift.server.ratings import RatingsLog
-from resift.server.request_errors import RequestFailed
+from resift.server.schema import RequestFailed
 from tests.hardening.ratings import make_session
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 log = RatingsLog(Path(sys.argv[1]))
@@ -100,7 +100,7 @@ def _two_processes(outcome: Outcome, folder: Path, draw: random.Random, count: i
 
 def _damage(outcome: Outcome, folder: Path, draw: random.Random, count: int) -> None:
     from resift.server.ratings import LOG_FILE, RatingsLog
-    from resift.server.request_errors import RequestFailed
+    from resift.server.schema import RequestFailed
 
     log = RatingsLog(folder)
     for number in range(5):

@@ -25,7 +25,7 @@ from resift.errors import ConfigError
 from resift.pipeline.pipeline import Pipeline
 from resift.server import ServerOptions, serve_app
 from resift.server.ratings import LOG_FILE, RatingSession, RatingsLog
-from resift.server.request_errors import RequestFailed
+from resift.server.schema import RequestFailed
 from resift.server.search_routes import CACHED_PIPELINES
 from resift.testing import OverlapScorer
 from tests.hardening.availability import endless_header, half_requests, hang_up, large_requests, seconds, watch_livez
@@ -298,7 +298,7 @@ FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
 from resift.server.ratings import RatingsLog
-from resift.server.request_errors import RequestFailed
+from resift.server.schema import RequestFailed
 from tests.server.test_availability import session
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 log = RatingsLog(Path(sys.argv[1]))

@@ -32,26 +32,18 @@ def run_ask(args: argparse.Namespace) -> int:
     if args.store is not None and args.pack is not None:
         raise ConfigError("--store and --pack are mutually exclusive: ask either an index or a knowledge pack.")
     question = check_query(" ".join(args.question))
-    answer = _ask_pack(args, question) if args.store is None else _ask_index(args, question)
-    if args.json:
-        print_json(answer)
-    else:
-        _print_answer(answer)
-    return 0
-
-
-def _ask_index(args: argparse.Namespace, question: str) -> JsonObject:
-    if args.hops != DEFAULT_HOPS:
+    if args.store is None:
+        answer = _ask_pack(args, question)
+    elif args.hops != DEFAULT_HOPS:
         raise ConfigError("--hops requires --pack: an index has no links to follow.")
-    with Index(args.store, rerank=args.cross_encoder, read_only=True) as index:
-        return index.ask(
-            question,
-            k=args.max_results,
-            where=parse_shell_filter(args.where) or None,
-            deadline_s=args.deadline,
-            writer=_create_writer(args),
-            explain=args.explain,
-        )
+    else:
+        where = parse_shell_filter(args.where) or None
+        options = {"k": args.max_results, "where": where, "deadline_s": args.deadline, "explain": args.explain}
+        with Index(args.store, rerank=args.cross_encoder, read_only=True) as index:
+            answer = index.ask(question, writer=_create_writer(args), **options)
+    if args.json:
+        return print_json(answer)
+    return _print_answer(answer)
 
 
 def _ask_pack(args: argparse.Namespace, question: str) -> JsonObject:
@@ -81,7 +73,7 @@ def _create_writer(args: argparse.Namespace) -> Writer | None:
     return ChatWriter(client)
 
 
-def _print_answer(answer: JsonObject) -> None:
+def _print_answer(answer: JsonObject) -> int:
     for warning in answer["warnings"]:
         print_error(warning)
     if answer["degraded"]:
@@ -106,6 +98,7 @@ def _print_answer(answer: JsonObject) -> None:
         print_text(wrap(row["why"]))
     for note in answer["notes"]:
         print_text(style(wrap(f"note: {note}"), "dim"))
+    return 0
 
 
 def run_graph(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""`resift doctor`: check packages, models and a small reranking, and suggest the next step."""
+"""`resift doctor`: check packages, models and a small reranking; `resift demo`: reranking on a bundled sample."""
 
 from __future__ import annotations
 
@@ -12,9 +12,21 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from resift import __version__
+from resift import __version__, demo
 from resift._internal.sync import run_sync
-from resift.cli.terminal import count, print_json, print_text, style, width, wrap
+from resift.cli.terminal import (
+    Progress,
+    bar,
+    count,
+    in_pipe,
+    print_error,
+    print_json,
+    print_table,
+    print_text,
+    style,
+    width,
+    wrap,
+)
 from resift.errors import (
     ConfigError,
     InputError,
@@ -31,6 +43,7 @@ from resift.models.registry import builtin_ids, find_spec, locked_ids
 from resift.native.library import native_kernel
 from resift.reranking import rerank
 from resift.stores.sqlite import SQLiteStore
+from resift.text.snippets import clip
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -148,10 +161,9 @@ def _check_model(name: str, pin_source: str) -> Finding:
         if "are not on this machine" in str(exc):
             return Finding("model", name, "absent", f"{spec.kind}, not on this machine")
         return Finding("model", name, "broken", str(exc))
-    kind, source = (
-        (spec.kind, files.source) if pin_source == "built in" else (f"{spec.kind}, {spec.precision}", pin_source)
-    )
-    return Finding("model", name, "ok", f"{kind}, verified, from the {source}")
+    if pin_source == "lock file":
+        return Finding("model", name, "ok", f"{spec.kind}, {spec.precision}, verified, from the lock file")
+    return Finding("model", name, "ok", f"{spec.kind}, verified, from the {files.source}")
 
 
 def probe_finding(finding: Finding) -> Finding:
@@ -252,3 +264,62 @@ def _print_findings(findings: list[Finding], broken: list[Finding]) -> None:
             for line in lines:
                 print_text(line)
     print_text()
+
+
+def run_demo(args: argparse.Namespace) -> int:
+    """Run the demo; exit code 0 even if models are missing, which is reported on stderr."""
+    with Progress("") as progress:
+
+        def show_progress(label: str, done: int, total: int) -> None:
+            if progress.label != label:
+                progress.close()
+                progress.label = label
+            progress.update(done, total)
+
+        result = run_sync(demo.run_demo(question=args.question, progress=show_progress))
+    if args.page:
+        result.ranking.explain(query=result.question).save(args.page)
+    if args.json:
+        return print_json(
+            {
+                "passages": result.passages,
+                "questions": len(result.questions),
+                "seconds": round(result.total_s, 2),
+                "missing": result.missing,
+                "quality": [
+                    {"name": row.name, "nDCG@10": row.ndcg, "MRR": row.mrr, "p50_ms": round(row.p50_ms, 2)}
+                    for row in result.rows
+                ],
+                "question": result.question,
+                "grades": result.grades,
+                "ranking": result.ranking.to_dict(),
+            }
+        )
+    if result.missing:
+        print_error(f"Keyword search only, without reranking. {result.missing}")
+    print_text(style(clip(result.question, width()), "bold"))
+    print_text()
+    explanation = result.ranking.explain(top=max(1, len(result.ranking)))
+    print_text(explanation.text(width=width(), paint=style, curves=not in_pipe()))
+    if len(result.ranking):
+        best = result.ranking[0]
+        grades = {2: style(" (answers the question)", "green"), 1: style(" (helps)", "yellow")}
+        print_text()
+        print_text(f"1st: {style(best.id, 'bold')}{grades.get(result.grades.get(best.id, 0), '')}")
+        print_text(wrap(clip(best.text, 240)))
+    print_text()
+    rows = [
+        (row.name, f"{row.ndcg:.3f}", bar(row.ndcg, 1.0), f"{row.mrr:.3f}", f"{row.p50_ms:.1f}") for row in result.rows
+    ]
+    print_table(["pipeline", "nDCG@10", "", "MRR", "p50 ms"], rows, stretch=0)
+    note = (
+        f"{result.passages} passages, {len(result.questions)} judged queries, all computed just now: "
+        f"{result.index_s:.1f} s to index, {result.total_s:.1f} s in total."
+    )
+    print_text(style(wrap(note), "dim"))
+    if args.page:
+        print_text(f"Wrote the rank flow to {args.page}")
+    print_text()
+    print_text("Next: resift index YOUR-FILES --store my.db")
+    print_text("      resift search your question --store my.db")
+    return 0

@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 
 from resift._internal.files import atomic_write, cache_folder
-from resift.cli.fuse import list_names
+from resift.cli.rerank import list_names
 from resift.cli.terminal import Progress, print_json, print_note, print_table, print_text, style, width, wrap
 from resift.errors import DataFormatError, InputError
 from resift.evaluation.evaluated_systems import System, find_systems
@@ -45,7 +45,24 @@ def run_eval(args: argparse.Namespace) -> int:
     if args.report:
         _write_report(args, measurements)
     if args.json:
-        results = [_outcome_data(outcome, args) for outcome in outcomes]
+        results: list[JsonObject] = []
+        for outcome in outcomes:
+            quality = outcome.quality
+            results.append(
+                {
+                    "name": outcome.name,
+                    "mean": quality.means(complete=args.complete),
+                    "mean_complete": quality.means(complete=True),
+                    "queries": len(next(iter(quality.per_query.values()))),
+                    "missing": list(quality.missing),
+                    "unjudged": list(quality.unjudged),
+                    "latency_ms": outcome.latency,
+                    "degraded": outcome.degraded,
+                    "reused": outcome.reused,
+                }
+            )
+            if args.per_query:
+                results[-1]["per_query"] = {measure: dict(values) for measure, values in quality.per_query.items()}
         return print_json({"data": measurements.title, "judged": len(measurements.qrels), "results": results})
     measures = list(outcomes[0].quality.per_query)
     _print_means(outcomes, measures, complete=args.complete)
@@ -77,24 +94,6 @@ def _print_means(outcomes: list[Outcome], measures: list[str], *, complete: bool
     print_table([*headers, *(("p50 ms", "p95 ms", "p99 ms") if has_latency else ())], rows, stretch=0)
     if not has_counts:
         print_text(style(f"{counts[0]} queries", "dim"))
-
-
-def _outcome_data(outcome: Outcome, args: argparse.Namespace) -> JsonObject:
-    quality = outcome.quality
-    data: JsonObject = {
-        "name": outcome.name,
-        "mean": quality.means(complete=args.complete),
-        "mean_complete": quality.means(complete=True),
-        "queries": len(next(iter(quality.per_query.values()))),
-        "missing": list(quality.missing),
-        "unjudged": list(quality.unjudged),
-        "latency_ms": outcome.latency,
-        "degraded": outcome.degraded,
-        "reused": outcome.reused,
-    }
-    if args.per_query:
-        data["per_query"] = {measure: dict(values) for measure, values in quality.per_query.items()}
-    return data
 
 
 def run_compare(args: argparse.Namespace) -> int:

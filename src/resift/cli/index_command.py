@@ -50,14 +50,22 @@ def run_index(args: argparse.Namespace) -> int:
     check_paths(args.paths)
     if args.embedder is not None:
         check_kind(args.embedder, "bi-encoder")
-    is_new = not args.store.exists()
+    return run_sync(_index(args))
+
+
+async def _index(args: argparse.Namespace) -> int:
+    """Index all paths once, or after each change with --watch."""
+    is_new, is_empty, code = not args.store.exists(), False, 0
+    file_filter = FileFilter(tuple(args.include), tuple(args.exclude), gitignore=not args.no_gitignore)
     store = open_index(args.store, embedder=args.embedder, text_only=args.text_only, language=args.language)
-    return run_sync(_watch(store, args) if args.watch else _index_once(store, args, is_new=is_new))
-
-
-async def _index_once(store: SQLiteStore, args: argparse.Namespace, *, is_new: bool) -> int:
     try:
-        return await _index(store, args)
+        if not args.watch:
+            return await _index_once(store, args, file_filter)
+        async for _ in watch(args.paths, file_filter, index=args.store):
+            code = await _index_once(store, args, file_filter)
+            if not args.json:
+                print_text("Watching for changes. Press Ctrl-C to stop.")
+        return code
     finally:
         is_empty = is_new and not store.metadata().documents
         await store.close()
@@ -65,20 +73,8 @@ async def _index_once(store: SQLiteStore, args: argparse.Namespace, *, is_new: b
             args.store.unlink(missing_ok=True)
 
 
-async def _watch(store: SQLiteStore, args: argparse.Namespace) -> int:
-    code = 0
-    try:
-        async for _ in watch(args.paths, _file_filter(args), index=args.store):
-            code = await _index(store, args)
-            if not args.json:
-                print_text("Watching for changes. Press Ctrl-C to stop.")
-    finally:
-        await store.close()
-    return code
-
-
-async def _index(store: SQLiteStore, args: argparse.Namespace) -> int:
-    """Index all paths once, print the report and return the exit code."""
+async def _index_once(store: SQLiteStore, args: argparse.Namespace, file_filter: FileFilter) -> int:
+    """Index all paths, print the report and return the exit code."""
     started, passages = time.monotonic(), 0
 
     def show_progress(done: int, total: int) -> None:
@@ -94,7 +90,7 @@ async def _index(store: SQLiteStore, args: argparse.Namespace) -> int:
             store,
             args.paths,
             size=ChunkSize(args.chunk_size, args.overlap),
-            file_filter=_file_filter(args),
+            file_filter=file_filter,
             row_ids=args.row_ids,
             text_keys=args.text_key or None,
             prune=args.prune,
@@ -115,10 +111,6 @@ def _is_empty(report: IndexReport, args: argparse.Namespace) -> bool:
 
 def _rate(passages: int, seconds: float) -> str:
     return f"{passages / max(seconds, 1e-3):.0f} passages/s"
-
-
-def _file_filter(args: argparse.Namespace) -> FileFilter:
-    return FileFilter(tuple(args.include), tuple(args.exclude), gitignore=not args.no_gitignore)
 
 
 def _print_data(report: IndexReport, args: argparse.Namespace, seconds: float) -> None:

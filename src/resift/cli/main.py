@@ -23,9 +23,9 @@ from resift.cli.arguments import COMMANDS, add_options
 from resift.errors import ResiftError, did_you_mean
 
 _MODULES = {
-    "bench": "evaluate", "calibrate": "tune", "compare": "evaluate", "completion": "main", "eval": "evaluate",
-    "explain": "search", "graph": "ask", "index": "index_command", "init": "config", "mcp": "serve",
-    "record": "tune", "report": "batch", "store": "index_command",
+    "bench": "evaluate", "calibrate": "tune", "compare": "evaluate", "completion": "main", "demo": "doctor",
+    "eval": "evaluate", "explain": "search", "fuse": "rerank", "graph": "ask", "index": "index_command",
+    "init": "config", "mcp": "serve", "record": "tune", "report": "batch", "store": "index_command",
 }  # fmt: skip
 """Modules of commands that share a module. Every other command `x` has a module of the same name with `run_x`."""
 

@@ -23,9 +23,15 @@ from resift.types import JsonObject
 
 def run_models(args: argparse.Namespace) -> int:
     """Run one action; exit code 1 if a model is missing, damaged or rejected."""
-    actions = {"add": _add, "list": _list, "show": _show, "verify": _verify, "remove": _remove, "bench": _bench}
+    actions = {"add": _add, "list": _list, "show": _show, "verify": _verify, "bench": _bench}
     with use_lock(args.lock):
-        return actions[args.action](args)
+        if args.action != "remove":
+            return actions[args.action](args)
+        lock = remove_model(args.name)
+    if args.json:
+        return print_json({"removed": args.name, "lock": str(lock)})
+    print_text(wrap(f"Removed {args.name} from {lock}. Its files stay where they are."))
+    return 0
 
 
 def _add(args: argparse.Namespace) -> int:
@@ -172,15 +178,6 @@ def _show(args: argparse.Namespace) -> int:
     print_text()
     for file in spec.files:
         print_text(f"{file.sha256}  {file.name}")
-    return 0
-
-
-def _remove(args: argparse.Namespace) -> int:
-    lock = remove_model(args.name)
-    if args.json:
-        print_json({"removed": args.name, "lock": str(lock)})
-    else:
-        print_text(wrap(f"Removed {args.name} from {lock}. Its files stay where they are."))
     return 0
 
 

@@ -33,7 +33,7 @@ def run_serve(args: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     for module in ("starlette", "uvicorn", "prometheus_client"):
         require(module, extra="server")
-    from resift.server.running import serve
+    from resift.server.running import bind_socket, serve
 
     make_app: Callable[[ServerOptions], object] = serve_app
     if args.mcp:
@@ -54,7 +54,16 @@ def run_serve(args: argparse.Namespace) -> int:
     if options.judgements is not None:
         RatingsLog(options.judgements)
     keys = Keys(file=options.key_file, env=options.key_env)
-    listener = _listen(listening)
+    try:
+        listener = bind_socket(listening)
+    except (socket.gaierror, UnicodeError) as exc:
+        raise InputError(
+            f"--host {listening.host}: no such address. Use 127.0.0.1 for this machine only, or 0.0.0.0."
+        ) from exc
+    except OSError as exc:
+        option = "--host" if exc.errno == errno.EADDRNOTAVAIL else "--port"
+        reason = f"{listening.host}:{listening.port}: {exc.strerror or exc}"
+        raise InputError(f"Cannot listen on {reason}. Choose another {option}.") from exc
     port = listener.getsockname()[1]
     scheme = "https" if listening.tls else "http"
     host = f"[{listening.host}]" if ":" in listening.host else listening.host
@@ -110,21 +119,6 @@ def listening_options(args: argparse.Namespace) -> ListenOptions:
         drain_s=args.drain,
         tls=tls,
     )
-
-
-def _listen(listening: ListenOptions) -> socket.socket:
-    from resift.server.running import bind_socket
-
-    try:
-        return bind_socket(listening)
-    except (socket.gaierror, UnicodeError) as exc:
-        raise InputError(
-            f"--host {listening.host}: no such address. Use 127.0.0.1 for this machine only, or 0.0.0.0."
-        ) from exc
-    except OSError as exc:
-        option = "--host" if exc.errno == errno.EADDRNOTAVAIL else "--port"
-        reason = f"{listening.host}:{listening.port}: {exc.strerror or exc}"
-        raise InputError(f"Cannot listen on {reason}. Choose another {option}.") from exc
 
 
 def run_mcp(args: argparse.Namespace) -> int:

@@ -94,7 +94,12 @@ def print_table(
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    body = [[_cell(value) for value in row] for row in rows]
+    def to_cell(value: object) -> str:
+        if isinstance(value, float):
+            return f"{value:.4g}"
+        return "–" if value is None else escape_controls(str(value)).replace("\n", " ").replace("\t", " ")
+
+    body = [[to_cell(value) for value in row] for row in rows]
     flexible = range(len(headers))[-1 if wrap else stretch]
     sizes = [max([display_width(head), *(display_width(row[i]) for row in body)]) for i, head in enumerate(headers)]
     plain = not _has_styles(sys.stdout)
@@ -263,9 +268,3 @@ class Progress:
         )
         display.start()
         return display, display.add_task(self.label)
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return "–" if value is None else escape_controls(str(value)).replace("\n", " ").replace("\t", " ")

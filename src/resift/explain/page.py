@@ -24,7 +24,7 @@ from resift.explain.flow import (
     snippet_parts,
 )
 from resift.explain.reasons import format_score
-from resift.explain.svg import FLOW_STYLE, NARROW, PAGE_COLORS, WIDE, asset, html, html_page, join_markup, picture
+from resift.explain.svg import FLOW_STYLE, PAGE_COLORS, asset, html, html_page, join_markup, pictures
 from resift.text.snippets import clip
 
 MAX_CUT = 200
@@ -40,7 +40,7 @@ HIT = asset("hit.html")
 
 def page(flow: Flow, *, top: int = 10) -> str:
     """Return the page as one string of HTML."""
-    layout = make_layout(flow, top=top)
+    layout, drawn = make_layout(flow, top=top), join_markup(pictures(flow, top=top).values())
     title = flow.query or "Rank flow"
     lists = sum(column.first_stage for column in flow.columns)
     summary = [f"{len(flow.kept)} of {len(flow.kept) + len(flow.cut)} candidates"]
@@ -52,7 +52,7 @@ def page(flow: Flow, *, top: int = 10) -> str:
         html("<h1><bdi>{}</bdi></h1>", title),
         html('<p class="dim">{}</p>', " · ".join(summary)),
         html('<div class="card warn" role="note">{}</div>', "; ".join(warnings)) if warnings else Markup(),
-        _picture(flow, layout),
+        html('<div class="card picture">{}{}</div>', drawn, html(asset("legend.html"))) if drawn else Markup(),
         _times(flow.timings),
         html("<h2>{}</h2>", "Hits" if flow.kept else "No hits"),
         *_hits(flow, layout),
@@ -63,16 +63,6 @@ def page(flow: Flow, *, top: int = 10) -> str:
         ),
     ]
     return html_page(title, join_markup((part for part in body if part), "\n"), style=STYLE, script=SCRIPT)
-
-
-def _picture(flow: Flow, layout: Layout) -> Markup:
-    if not layout.lines:
-        return Markup()
-    pictures = join_markup(
-        picture(flow, layout, frame=frame, kind=kind, links=True)
-        for frame, kind in ((WIDE, "wide"), (NARROW, "narrow"))
-    )
-    return html('<div class="card picture">{}{}</div>', pictures, html(asset("legend.html")))
 
 
 def _times(timings: Mapping[str, float]) -> Markup:

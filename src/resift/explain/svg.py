@@ -207,6 +207,13 @@ def svg_file(flow: Flow, *, top: int = 10) -> str:
     return svg_with_namespace.replace(">", f">{heading}<style>{_FILE_STYLE}</style>", 1)
 
 
+def pictures(flow: Flow, *, top: int = 10) -> dict[str, Markup]:
+    """Return the picture for wide and narrow screens, or nothing if there are no hits."""
+    layout = make_layout(flow, top=top)
+    sizes = {"wide": WIDE, "narrow": NARROW} if layout.lines else {}
+    return {kind: picture(flow, layout, frame=frame, kind=kind, links=True) for kind, frame in sizes.items()}
+
+
 def picture(
     flow: Flow, layout: Layout, *, frame: PictureSize, kind: str, links: bool = False, marked: Collection[str] = ()
 ) -> Markup:

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from resift.deadline import Clock, Deadline
-from resift.server.request_errors import RequestFailed
+from resift.server.schema import RequestFailed
 from resift.server.server_options import Limits
 
 CHARS_PER_WINDOW = 2_000

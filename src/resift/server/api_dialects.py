@@ -1,21 +1,20 @@
 """The supported rerank APIs: request, response and errors of each.
 
-`SERVED` contains one entry per dialect with the fields that its clients send and expect; the structs are
-generated from it. `ROUTES` maps each path to its dialects.
+Each dialect lists the fields that its clients send and expect; the structs are generated from them. `ROUTES`
+maps each path to its dialects.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Set
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from resift.server import request_errors as errors
-from resift.server.request_errors import ErrorForm
-from resift.server.schema import Flag, Fraction, Milliseconds, ModelName, NonEmpty, Positive, is_true
+from resift.server import schema
+from resift.server.schema import ErrorForm, Flag, Fraction, Milliseconds, ModelName, NonEmpty, Positive, is_true
 from resift.types import JsonObject, JsonValue
 
 Texts: TypeAlias = Annotated[list[str], Meta(min_length=1)]
@@ -105,7 +104,8 @@ class ServedDialect:
     """One rerank API: its types, its errors, and its names for the common fields.
 
     `documents_by_default` applies if a request does not specify whether to return the documents.
-    `plain_documents` returns documents as strings. `version` is the version of Cohere's API.
+    `plain_documents` returns documents as strings. `version` is the version of Cohere's API. On a path with two
+    dialects, a body with one of the fields in `marks` has this dialect.
     """
 
     name: str
@@ -119,6 +119,7 @@ class ServedDialect:
     documents_by_default: bool = False
     plain_documents: bool = False
     version: str = "1"
+    marks: Set[str] = frozenset()
 
     def returns_documents(self, request: RerankRequest) -> bool:
         """Whether the response to a request contains the documents."""
@@ -190,74 +191,63 @@ _OPENAI_ANSWER = "id object created model usage results warnings"
 
 _DIALECTS = (
     _dialect(
-        "cohere-v2", errors.COHERE,
+        "cohere-v2", schema.COHERE,
         {"documents": Texts, "top_n": Positive, "max_tokens_per_doc": Positive, "priority": Priority,
          "relevant_spans": SpanOptions},
         "id results meta", return_field=None, version="2",
     ),
     _dialect(
-        "cohere-v1", errors.COHERE, {**_DOCUMENTS, **_COHERE_V1, "max_tokens_per_doc": Positive}, "id results meta",
+        "cohere-v1", schema.COHERE, {**_DOCUMENTS, **_COHERE_V1, "max_tokens_per_doc": Positive}, "id results meta",
     ),
-    _dialect("jina", errors.JINA, _DOCUMENTS, "model usage results warnings", documents_by_default=True),
+    _dialect("jina", schema.JINA, _DOCUMENTS, "model usage results warnings", documents_by_default=True),
     _dialect(
-        "voyage", errors.VOYAGE,
+        "voyage", schema.VOYAGE,
         {"documents": Texts, "top_k": Positive, "return_documents": Flag, "truncation": Flag},
-        "object data model usage warnings", cutoff_field="top_k", plain_documents=True,
+        "object data model usage warnings", cutoff_field="top_k", plain_documents=True, marks={"top_k", "truncation"},
     ),
     # LiteLLM sends `top_n`, which TEI ignores as well.
     _dialect(
-        "tei", errors.TEI,
+        "tei", schema.TEI,
         {"texts": Texts, "top_n": int, "return_text": Flag, "raw_scores": Flag, "truncate": Flag,
          "truncation_direction": Side},
-        "", cutoff_field=None, return_field="return_text", plain_documents=True,
+        "", cutoff_field=None, return_field="return_text", plain_documents=True, marks={"texts"},
     ),
     # vLLM responses always contain the documents.
     _dialect(
-        "vllm", errors.OPENAI, {**_DOCUMENTS, **_TOKEN_LIMITS, "truncation_side": str, "use_activation": Flag},
+        "vllm", schema.OPENAI, {**_DOCUMENTS, **_TOKEN_LIMITS, "truncation_side": str, "use_activation": Flag},
         _OPENAI_ANSWER, return_field=None, documents_by_default=True,
     ),
     _dialect(
-        "infinity", errors.OPENAI,
+        "infinity", schema.OPENAI,
         {"documents": Texts, "top_n": Positive, "return_documents": Flag, "raw_scores": Flag},
         _OPENAI_ANSWER, plain_documents=True,
     ),
     # The last two handle the root paths, which clients of several APIs use.
     _dialect(
-        "cohere-v1-or-jina", errors.COHERE_OR_JINA,
+        "cohere-v1-or-jina", schema.COHERE_OR_JINA,
         {**_DOCUMENTS, **_TOKEN_LIMITS, **_COHERE_V1, "raw_scores": Flag}, "id model usage results meta warnings",
     ),
     _dialect(
-        "jina-or-vllm", errors.COHERE_OR_JINA, {**_DOCUMENTS, **_TOKEN_LIMITS, "raw_scores": Flag},
+        "jina-or-vllm", schema.COHERE_OR_JINA, {**_DOCUMENTS, **_TOKEN_LIMITS, "raw_scores": Flag},
         _OPENAI_ANSWER, documents_by_default=True,
     ),
 )  # fmt: skip
-SERVED: Mapping[str, ServedDialect] = {dialect.name: dialect for dialect in _DIALECTS}
-"""Supported dialects by name."""
-
-ROUTES: Mapping[str, Sequence[str]] = {
-    "/v2/rerank": ["cohere-v2"],
-    "/v1/rerank": ["cohere-v1-or-jina", "voyage"],
-    "/rerank": ["jina-or-vllm", "tei"],
-    "/": ["tei"],
-    "/cohere/v2/rerank": ["cohere-v2"],
-    "/cohere/v1/rerank": ["cohere-v1"],
-    "/jina/v1/rerank": ["jina"],
-    "/voyage/v1/rerank": ["voyage"],
-    "/tei/rerank": ["tei"],
-    "/tei/": ["tei"],
-    "/vllm/rerank": ["vllm"],
-    "/vllm/v1/rerank": ["vllm"],
-    "/vllm/v2/rerank": ["vllm"],
-    "/infinity/rerank": ["infinity"],
+_DIALECTS_BY_PATH = {
+    "/v2/rerank": "cohere-v2",
+    "/v1/rerank": "cohere-v1-or-jina voyage",
+    "/rerank": "jina-or-vllm tei",
+    "/": "tei",
+    "/cohere/v2/rerank": "cohere-v2",
+    "/cohere/v1/rerank": "cohere-v1",
+    "/jina/v1/rerank": "jina",
+    "/voyage/v1/rerank": "voyage",
+    "/tei/rerank": "tei",
+    "/tei/": "tei",
+    "/vllm/rerank": "vllm",
+    "/vllm/v1/rerank": "vllm",
+    "/vllm/v2/rerank": "vllm",
+    "/infinity/rerank": "infinity",
 }
+_BY_NAME = {dialect.name: dialect for dialect in _DIALECTS}
+ROUTES = {path: [_BY_NAME[name] for name in names.split()] for path, names in _DIALECTS_BY_PATH.items()}
 """The dialects of each path. If there are two, the body identifies the dialect."""
-
-
-def choose_dialect(names: Sequence[str], body: JsonValue) -> ServedDialect:
-    """Return the dialect of a body. Voyage and TEI have distinct fields."""
-    fields = body if isinstance(body, dict) else {}
-    if "voyage" in names and ("top_k" in fields or "truncation" in fields):
-        return SERVED["voyage"]
-    if "tei" in names and "texts" in fields:
-        return SERVED["tei"]
-    return SERVED[names[0]]

@@ -14,14 +14,13 @@ from resift.errors import require
 from resift.pipeline.pipeline import Pipeline
 from resift.protocols import Embedder, Scorer
 from resift.server.embedding_routes import embedding_operations
-from resift.server.endpoint import App, ClientDisconnected, Message, Receive, Request, Scope, Send, current_connection
+from resift.server.endpoint import App, Message, Receive, Request, RouteTable, Scope, Send, current_connection
 from resift.server.info_routes import info_operations, openapi_operations
 from resift.server.judge_routes import judge_operations
 from resift.server.keys import AccessMiddleware
-from resift.server.openapi import Operation
 from resift.server.rankings import fuse_operations
-from resift.server.request_errors import RequestFailed
 from resift.server.rerank_routes import rerank_operations
+from resift.server.schema import RequestFailed
 from resift.server.search_routes import SearchService, search_operations
 from resift.server.server_options import ServerOptions
 from resift.server.state import ServerState
@@ -133,10 +132,10 @@ class RequestLogMiddleware:
         if server.phase == "starting":
             server.start()  # an enclosing app may not send lifespan events
         started_s = time.perf_counter()
+        request = scope["resift.request"] = Request(server, scope, receive)
         connection = current_connection.get()
         if connection is not None:
-            receive = _report_body(scope, receive, connection)
-        request = scope["resift.request"] = Request(server, scope, receive)
+            receive = request.receive = _report_body(request, connection)
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -171,12 +170,11 @@ class RequestLogMiddleware:
                 _log_request(request, elapsed_s)
 
 
-def _report_body(scope: Scope, receive: Receive, connection: LimitedConnection) -> Receive:
+def _report_body(request: Request, connection: LimitedConnection) -> Receive:
     """Notify the connection when the request starts and when its body is complete."""
-    headers = dict(scope["headers"])
-    length = headers.get(b"content-length", b"")
-    has_body = b"transfer-encoding" in headers or length not in (b"", b"0")
-    connection.request_started(has_body=has_body, body_bytes=int(length) if length.isdigit() else None)
+    receive = request.receive
+    has_body = "transfer-encoding" in request.headers or request.headers.get("content-length", "0") not in ("", "0")
+    connection.request_started(has_body=has_body, body_bytes=request.body_bytes)
     if not has_body:
         return receive
 
@@ -198,46 +196,6 @@ def _log_request(request: Request, elapsed_s: float) -> None:
         facts |= {"tier": outcome.tier, "degraded": bool(outcome.degraded)}
     line.update({name: value for name, value in facts.items() if value})
     access_log.info(json.dumps(line, separators=(",", ":")))
-
-
-class RouteTable:
-    """Dispatches requests by path and method. Unknown methods get 405, unknown paths 404."""
-
-    def __init__(self, operations: Sequence[Operation]) -> None:
-        self._paths: dict[str, dict[str, Operation]] = {}
-        for operation in operations:
-            methods = self._paths.setdefault(operation.path, {})
-            methods[operation.method] = operation
-            if operation.method == "GET":
-                methods.setdefault("HEAD", operation)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run the operation for a request and send its response."""
-        if scope["type"] != "http":
-            await send({"type": "websocket.close", "code": 1000})
-            return
-        request: Request = scope["resift.request"]
-        methods = self._paths.get(request.path, {})
-        operation = methods.get(request.method)
-        if operation is None:
-            allowed = ", ".join(sorted(methods))
-            error = RequestFailed("not_found", "No route matches this path; /openapi.json lists the routes")
-            if allowed:
-                error = RequestFailed("method", f"This method is not allowed; allowed: {allowed}")
-            response = request.failure(error)
-            if allowed:
-                response.headers["allow"] = allowed
-            await request.send(send, response)
-            return
-        request.route, request.errors = operation.path, operation.errors[0]
-        try:
-            response = await request.respond(operation.run)
-        except ClientDisconnected:
-            request.status = 499
-            return
-        except Exception as exc:
-            response = request.failure(exc)
-        await request.send(send, response)
 
 
 class _MountRoot:

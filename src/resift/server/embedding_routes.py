@@ -12,14 +12,12 @@ from msgspec import Meta, Struct
 from resift._internal.arrays import Array
 from resift.models.embedder import EmbedKind
 from resift.protocols import CountsTokens, Embedder
+from resift.server import schema
 from resift.server.admission import count_windows
 from resift.server.api_dialects import Usage
-from resift.server.endpoint import Request, Response, encode_json
-from resift.server.openapi import Operation
-from resift.server.request_errors import OPENAI, TEI, RequestFailed
-from resift.server.schema import Flag, ModelName, NonEmpty, Positive, RequestReader, parse_json
+from resift.server.endpoint import Operation, Request, Response, encode_json
+from resift.server.schema import Flag, ModelName, NonEmpty, Positive, RequestFailed, RequestReader, parse_json
 from resift.server.state import ServerState
-from resift.types import JsonValue
 
 T = TypeVar("T", bound=Struct)
 Texts = NonEmpty | Annotated[list[NonEmpty], Meta(min_length=1)]
@@ -71,8 +69,15 @@ def embedding_operations(server: ServerState) -> list[Operation]:
     tei = RequestReader(TeiEmbeddingRequest, limits, strict=strict)
 
     def parse(body: bytes, reader: RequestReader[T], name: str) -> T:
-        value = parse_json(body, unique_keys=strict)
-        _refuse_token_ids(value, name)
+        value = parse_json(body)
+        items = value.get(name) if isinstance(value, dict) else None
+        first = items[0] if isinstance(items, list) and items else None
+        if isinstance(first[0] if isinstance(first, list) and first else first, int):
+            raise RequestFailed(
+                "invalid",
+                f"{name} contains token ids, which depend on the tokenizer of another model. Send texts; "
+                "for langchain-openai: OpenAIEmbeddings(check_embedding_ctx_length=False)",
+            )
         return reader.convert(value)
 
     async def embed_openai(request: Request) -> Response:
@@ -96,11 +101,13 @@ def embedding_operations(server: ServerState) -> list[Operation]:
     summary, answers = "Embed texts (OpenAI)", [OpenAIEmbeddingAnswer]
     return [
         *(
-            Operation("POST", path, summary, embed_openai, [openai.type], answers, errors=[OPENAI])
+            Operation("POST", path, summary, embed_openai, [openai.type], answers, errors=[schema.OPENAI])
             for path in ("/v1/embeddings", "/embeddings", "/tei/v1/embeddings")
         ),
         *(
-            Operation("POST", path, "Embed texts (TEI)", embed_tei, [tei.type], [list[list[float]]], errors=[TEI])
+            Operation(
+                "POST", path, "Embed texts (TEI)", embed_tei, [tei.type], [list[list[float]]], errors=[schema.TEI]
+            )
             for path in ("/embed", "/tei/embed")
         ),
     ]
@@ -116,7 +123,11 @@ async def _embed(
         vectors, tokens = await embedder.embed(texts, kind=kind), 0
         # Count in batches, so that the count can be cancelled when the client disconnects.
         for i in range(0, len(texts) if request.dialect == "openai" else 0, 64):
-            tokens += await asyncio.to_thread(_count_tokens, embedder, texts[i : i + 64])
+            batch = texts[i : i + 64]
+            if isinstance(embedder, CountsTokens):
+                tokens += await asyncio.to_thread(embedder.count_tokens, batch)
+            else:
+                tokens += sum(map(len, batch)) // 4  # an estimate of four characters per token
         return vectors, tokens
 
     async with request.admit(windows, len(texts), deadline):
@@ -127,28 +138,9 @@ async def _embed(
     return vectors, tokens
 
 
-def _count_tokens(embedder: Embedder, texts: list[str]) -> int:
-    if isinstance(embedder, CountsTokens):
-        return embedder.count_tokens(texts)
-    # For embedders that do not count tokens, estimate four characters per token.
-    return sum(map(len, texts)) // 4
-
-
 def _openai_answer(vectors: Array, name: str, tokens: int, encoding: str | None) -> bytes:
     rows = []
     for i, vector in enumerate(vectors):
         base64_text = base64.b64encode(vector.astype("<f4").tobytes()).decode() if encoding == "base64" else ""
         rows.append(msgspec.Raw(encode_json(EmbeddingRow("embedding", i, base64_text or vector.tolist()))))
     return encode_json({"object": "list", "data": rows, "model": name, "usage": Usage(tokens, tokens)})
-
-
-def _refuse_token_ids(body: JsonValue, name: str) -> None:
-    value = body.get(name) if isinstance(body, dict) else None
-    first = value[0] if isinstance(value, list) and value else None
-    inner = first[0] if isinstance(first, list) and first else first
-    if isinstance(inner, int):
-        raise RequestFailed(
-            "invalid",
-            f"{name} contains token ids, which depend on the tokenizer of another model. Send texts; "
-            "for langchain-openai: OpenAIEmbeddings(check_embedding_ctx_length=False)",
-        )

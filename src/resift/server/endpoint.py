@@ -10,18 +10,18 @@ import os
 import re
 import time
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import msgspec
 
 from resift.deadline import Deadline
 from resift.errors import DeadlineExceeded, InputError, ResiftError, RetrievalError
-from resift.server.request_errors import ErrorForm, RequestFailed, error_form_for_path
+from resift.server.schema import OWN, ErrorForm, RequestFailed, error_form_for_path
 from resift.types import JsonObject, JsonValue, Ranking, StageKind
 
 if TYPE_CHECKING:
@@ -109,12 +109,6 @@ class Response:
 
 class Request:
     """One request. Logs and metrics use its properties, never its texts."""
-
-    __slots__ = (
-        "_watcher", "body_bytes", "counted", "deadline_ms", "dialect", "disconnected", "documents", "errors",
-        "headers", "id", "method", "outcome", "pairs", "path", "receive", "route", "scope", "server", "started_s",
-        "status",
-    )  # fmt: skip
 
     def __init__(self, server: ServerState, scope: Scope, receive: Receive) -> None:
         self.server = server
@@ -283,6 +277,79 @@ class Request:
 
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
+
+_WITH_BODY = (400, 401, 404, 413, 422, 429, 500, 502, 503)
+_WITHOUT_BODY = (401, 500, 502, 503)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One method of a path such as /v1/search: its handler and the types of its requests and responses.
+
+    Failures use the first format in `errors` until the handler sets another one.
+    """
+
+    method: str
+    path: str
+    summary: str
+    run: Handler
+    requests: Sequence[type[msgspec.Struct]] = ()
+    answers: Sequence[object] = ()
+    _: KW_ONLY
+    media_type: str = "application/json"
+    errors: Sequence[ErrorForm] = (OWN,)
+    statuses: Mapping[int, object] = field(default_factory=dict)
+    needs_key: bool = True
+
+    def responses(self) -> Iterator[tuple[int, Sequence[object], str]]:
+        """Yield the status, the types of the body and the media type of every possible response."""
+        yield 200, self.answers, self.media_type
+        failures = {form.type: None for form in self.errors}
+        for status in _WITH_BODY if self.requests else _WITHOUT_BODY:
+            if status not in self.statuses:
+                yield status, tuple(failures), "application/json"
+        for status, answer in self.statuses.items():
+            yield status, (answer,), "application/json"
+
+
+class RouteTable:
+    """Dispatches requests by path and method. Unknown methods get 405, unknown paths 404."""
+
+    def __init__(self, operations: Sequence[Operation]) -> None:
+        self._paths: dict[str, dict[str, Operation]] = {}
+        for operation in operations:
+            methods = self._paths.setdefault(operation.path, {})
+            methods[operation.method] = operation
+            if operation.method == "GET":
+                methods.setdefault("HEAD", operation)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the operation for a request and send its response."""
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1000})
+            return
+        request: Request = scope["resift.request"]
+        methods = self._paths.get(request.path, {})
+        operation = methods.get(request.method)
+        if operation is None:
+            allowed = ", ".join(sorted(methods))
+            error = RequestFailed("not_found", "No route matches this path; /openapi.json lists the routes")
+            if allowed:
+                error = RequestFailed("method", f"This method is not allowed; allowed: {allowed}")
+            response = request.failure(error)
+            if allowed:
+                response.headers["allow"] = allowed
+            await request.send(send, response)
+            return
+        request.route, request.errors = operation.path, operation.errors[0]
+        try:
+            response = await request.respond(operation.run)
+        except ClientDisconnected:
+            request.status = 499
+            return
+        except Exception as exc:
+            response = request.failure(exc)
+        await request.send(send, response)
 
 
 def route_path(scope: Scope) -> str:

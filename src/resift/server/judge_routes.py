@@ -13,11 +13,9 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from resift.evaluation.measures import Judge, bootstrap_interval
-from resift.server.endpoint import Outcome, Request, Response
-from resift.server.openapi import Operation
+from resift.server.endpoint import Operation, Outcome, Request, Response
 from resift.server.ratings import Ratings, RatingSession, RatingsLog, Team
-from resift.server.request_errors import OwnError, RequestFailed
-from resift.server.schema import DocumentId, NotBlank, RequestReader
+from resift.server.schema import DocumentId, NotBlank, OwnError, RequestFailed, RequestReader
 from resift.server.search_routes import (
     Documents,
     RequestDocument,

@@ -13,7 +13,7 @@ from pathlib import Path
 from resift.deadline import Clock
 from resift.errors import ConfigError
 from resift.server.endpoint import App, Receive, Request, Scope, Send, route_path
-from resift.server.request_errors import RequestFailed
+from resift.server.schema import RequestFailed
 
 DEFAULT_VARIABLE = "RESIFT_API_KEYS"
 CHECK_INTERVAL_S = 1.0

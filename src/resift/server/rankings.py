@@ -11,27 +11,15 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from resift.errors import InputError
 from resift.explain import Explanation
-from resift.explain.flow import (
-    Flow,
-    find_move,
-    hit_body,
-    hit_location,
-    hit_title,
-    make_layout,
-    read_flow,
-    snippet_parts,
-)
-from resift.explain.svg import NARROW, WIDE, picture
+from resift.explain.flow import Flow, find_move, hit_body, hit_location, hit_title, read_flow, snippet_parts
+from resift.explain.svg import pictures
 from resift.ranking.fusion.methods import METHODS, fuse
 from resift.ranking.fusion.score_based import NORMALIZATIONS
-from resift.server.endpoint import Request, Response, encode_json
-from resift.server.openapi import Operation
-from resift.server.request_errors import RequestFailed
-from resift.server.schema import DocumentId, Fraction, RequestReader
+from resift.server.endpoint import Operation, Request, Response, encode_json
+from resift.server.schema import DocumentId, Fraction, RequestFailed, RequestReader
 from resift.server.state import ServerState
 from resift.types import JsonObject, Ranking
 
-FLOW_HITS = 10
 SNIPPET_CHARS = 260
 
 
@@ -102,7 +90,7 @@ def ranking_data(ranking: Ranking, *, query: str, explain: bool) -> JsonObject:
     data = ranking.to_dict(timings=True)
     if explain:
         flow = read_flow(ranking, query=query)
-        return {**data, "cards": hit_cards(flow), "why": ranking.why_all(), "flow": draw_rank_flow(flow)}
+        return {**data, "cards": hit_cards(flow), "why": ranking.why_all(), "flow": pictures(flow)}
     data["hits"] = [{name: hit[name] for name in _SHOWN_FIELDS} for hit in data["hits"]]
     explain_fields = ("cut", "trace", "query")
     return {name: value for name, value in data.items() if name not in explain_fields}
@@ -130,17 +118,6 @@ def hit_cards(flow: Flow) -> list[HitCard]:
             )
         )
     return cards
-
-
-def draw_rank_flow(flow: Flow) -> dict[str, str]:
-    """Return the rank flow as SVG for wide and narrow screens. The style sheet is part of the playground."""
-    layout = make_layout(flow, top=FLOW_HITS)
-    if not layout.lines:
-        return {}
-    return {
-        "wide": picture(flow, layout, frame=WIDE, kind="wide", links=True),
-        "narrow": picture(flow, layout, frame=NARROW, kind="narrow", links=True),
-    }
 
 
 MAX_LISTS = 100
@@ -297,6 +274,6 @@ def _explain(body: ExplainRequest) -> ExplainAnswer:
         why=ranking.why_all() if body.id is None else {body.id: ranking.why(body.id)},
         text=text,
         svg=explanation.svg(),
-        flow=draw_rank_flow(explanation.flow),
+        flow=dict(pictures(explanation.flow)),
         notes=notes,
     )

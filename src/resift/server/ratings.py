@@ -25,7 +25,7 @@ from msgspec import Struct
 from resift._internal.files import O_BINARY, atomic_write, file_lock
 from resift.errors import InputError
 from resift.server.endpoint import encode_json
-from resift.server.request_errors import RequestFailed
+from resift.server.schema import RequestFailed
 from resift.types import JsonObject
 
 Team = Literal["a", "b"]

@@ -16,21 +16,9 @@ from resift.external.records import read_text
 from resift.protocols import Scorer, describe_scorer
 from resift.rerankers.rescore import rescore
 from resift.server.admission import count_pairs
-from resift.server.api_dialects import (
-    ROUTES,
-    SERVED,
-    RankedDocument,
-    RerankRequest,
-    ServedDialect,
-    Span,
-    SpanOptions,
-    Usage,
-    choose_dialect,
-)
-from resift.server.endpoint import Outcome, Request, Response
-from resift.server.openapi import Operation
-from resift.server.request_errors import OPENAI, RequestFailed, error_form_for_path
-from resift.server.schema import Milliseconds, ModelName, RequestReader, is_true, parse_json
+from resift.server.api_dialects import ROUTES, RankedDocument, RerankRequest, ServedDialect, Span, SpanOptions, Usage
+from resift.server.endpoint import Operation, Outcome, Request, Response
+from resift.server.schema import OPENAI, Milliseconds, ModelName, RequestFailed, RequestReader, is_true, parse_json
 from resift.server.state import ServerState
 from resift.text.tokenization import sentence_spans
 from resift.types import Hit, JsonObject, Ranking, Scores, StageKind
@@ -61,15 +49,14 @@ def rerank_operations(server: ServerState) -> list[Operation]:
 
 
 def _rerank_operation(server: ServerState, path: str) -> Operation:
-    names, options = ROUTES[path], server.options
-    dialects = [SERVED[name] for name in names]
+    dialects, options = ROUTES[path], server.options
     readers: dict[str, RequestReader[RerankRequest]] = {}
     for dialect in dialects:
         struct = dialect.request
         if options.zero_means_all and dialect.cutoff_field:
             cutoff = (dialect.cutoff_field, Annotated[int, Meta(ge=0)] | None, None)
             struct = msgspec.defstruct(struct.__name__, [cutoff], bases=(struct,), kw_only=True)  # type: ignore[assignment]
-        readers[dialect.name] = RequestReader(struct, options.limits, strict=options.strict, unique_keys=options.strict)
+        readers[dialect.name] = RequestReader(struct, options.limits, strict=options.strict)
 
     async def run(request: Request) -> Response:
         dialect = dialects[0]
@@ -78,19 +65,18 @@ def _rerank_operation(server: ServerState, path: str) -> Operation:
             nonlocal dialect
             if len(dialects) == 1:
                 return readers[dialect.name].read(data)
-            value = parse_json(data, unique_keys=options.strict)
-            dialect = choose_dialect(names, value)
+            value = parse_json(data)
+            fields = value.keys() if isinstance(value, dict) else ()
+            dialect = next((other for other in dialects if not other.marks.isdisjoint(fields)), dialect)
             request.errors, request.dialect = dialect.errors, dialect.name
             return readers[dialect.name].convert(value)
 
         body = await request.read(parse, dialect=dialect.name)
         return await rerank(request, dialect, body)
 
-    forms = [dialect.errors for dialect in dialects]
-    if len(dialects) > 1:
-        forms.insert(0, error_form_for_path(path))  # used until the dialect of the body is known
     types, answers = [reader.type for reader in readers.values()], [dialect.answer for dialect in dialects]
-    return Operation("POST", path, f"Rerank documents ({' or '.join(names)})", run, types, answers, errors=forms)
+    errors, summary = [dialect.errors for dialect in dialects], f"Rerank documents ({' or '.join(readers)})"
+    return Operation("POST", path, summary, run, types, answers, errors=errors)
 
 
 async def rerank(request: Request, dialect: ServedDialect, body: RerankRequest) -> Response:
@@ -285,7 +271,7 @@ def _score_operation(server: ServerState, path: str) -> Operation:
     readers = {sides: RequestReader(struct, options.limits, strict=options.strict) for sides, struct in _SIDES.items()}
 
     def parse(data: bytes) -> tuple[tuple[str, str], ScoreRequest]:
-        value = parse_json(data, unique_keys=options.strict)
+        value = parse_json(data)
         fields = value if isinstance(value, dict) else {}
         # If no pair of names is complete, the first pair is reported as missing.
         complete = [pair for pair in _SIDES if all(fields.get(name) is not None for name in pair)]

@@ -1,7 +1,7 @@
-"""Parse request bodies from JSON to msgspec structs and describe the first error in one sentence.
+"""Parse request bodies from JSON to msgspec structs, and describe failures in the format of each API.
 
 Requests are declared as structs. A reader adds the server's limits to every text and list of a struct, so the
-same type validates a body and describes it in OpenAPI.
+same type validates a body and describes it in OpenAPI. The first error is described in one sentence.
 """
 
 from __future__ import annotations
@@ -9,17 +9,118 @@ from __future__ import annotations
 import functools
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from types import UnionType
 from typing import Annotated, Generic, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, defstruct
 
-from resift.server.request_errors import Kind, RequestFailed
 from resift.server.server_options import Limits
-from resift.types import JsonObject, JsonValue
+from resift.types import JsonValue
 from resift.validation import NOT_BLANK, Problem, find_problems
+
+TeiType = Literal["Empty", "Overloaded", "Unhealthy", "Backend", "Validation", "Tokenizer"]
+Kind = Literal[
+    "invalid", "empty", "unknown_field", "unknown_model", "too_large", "unauthorized", "overloaded",
+    "unavailable", "not_found", "method", "upstream", "internal", "deadline", "foreign_host", "cross_site",
+]  # fmt: skip
+
+_KINDS: Mapping[Kind, tuple[int, TeiType, str]] = {
+    "invalid": (400, "Validation", "invalid_request_error"),
+    "empty": (400, "Empty", "invalid_request_error"),
+    "unknown_field": (422, "Validation", "invalid_request_error"),
+    "unknown_model": (404, "Validation", "not_found_error"),
+    "too_large": (413, "Validation", "invalid_request_error"),
+    "unauthorized": (401, "Validation", "authentication_error"),
+    "overloaded": (429, "Overloaded", "rate_limit_error"),
+    "unavailable": (503, "Unhealthy", "service_unavailable_error"),
+    "not_found": (404, "Validation", "not_found_error"),
+    "method": (405, "Validation", "invalid_request_error"),
+    "upstream": (502, "Backend", "internal_error"),
+    "internal": (500, "Backend", "internal_error"),
+    "deadline": (504, "Backend", "timeout_error"),
+    "foreign_host": (421, "Validation", "invalid_request_error"),
+    "cross_site": (403, "Validation", "invalid_request_error"),
+}
+"""Status of each kind of failure, and its error type in TEI and OpenAI responses."""
+
+
+@dataclass(eq=False)
+class RequestFailed(Exception):
+    """A request that failed. The message is sent to the client and never quotes a document."""
+
+    kind: Kind
+    message: str
+    retry_after_s: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__init__(self.message)
+
+
+MessageError = defstruct("MessageError", [("message", str), ("id", str)])
+DetailError = defstruct("DetailError", [("detail", str)])
+MessageAndDetailError = defstruct("MessageAndDetailError", [("message", str), ("detail", str), ("id", str)])
+TeiError = defstruct("TeiError", [("error", str), ("error_type", TeiType)])
+OpenAIErrorDetail = defstruct("OpenAIErrorDetail", [("message", str), ("type", str), ("param", None), ("code", int)])
+OpenAIError = defstruct("OpenAIError", [("error", OpenAIErrorDetail)])
+OwnError = defstruct("OwnError", [("error", Kind), ("message", str), ("id", str)])
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorForm:
+    """Error format of an API: the type of the body, a function that creates it, and its own status codes."""
+
+    type: type[Struct]
+    make: Callable[[RequestFailed, int, str], Struct]
+    statuses: Mapping[Kind, int] = field(default_factory=dict)
+
+    def body(self, error: RequestFailed, request_id: str) -> tuple[int, Struct]:
+        """Return the status and the body for a failure."""
+        status = self.statuses.get(error.kind, _KINDS[error.kind][0])
+        return status, self.make(error, status, request_id)
+
+
+COHERE = ErrorForm(MessageError, lambda error, status, id: MessageError(error.message, id))
+JINA = ErrorForm(
+    DetailError, lambda error, status, id: DetailError(error.message), {"invalid": 422, "unknown_model": 422}
+)
+VOYAGE = ErrorForm(
+    DetailError, lambda error, status, id: DetailError(error.message), {"unknown_model": 400, "unknown_field": 400}
+)
+COHERE_OR_JINA = ErrorForm(
+    MessageAndDetailError, lambda error, status, id: MessageAndDetailError(error.message, error.message, id)
+)
+TEI = ErrorForm(
+    TeiError,
+    lambda error, status, id: TeiError(error.message, _KINDS[error.kind][1]),
+    {"invalid": 422, "unknown_model": 422},
+)
+OPENAI = ErrorForm(
+    OpenAIError,
+    lambda error, status, id: OpenAIError(OpenAIErrorDetail(error.message, _KINDS[error.kind][2], None, status)),
+    {"unknown_field": 400},
+)
+OWN = ErrorForm(OwnError, lambda error, status, id: OwnError(error.kind, error.message, id))
+
+_PREFIXES = (
+    (COHERE, "/cohere/", "/v2/rerank"),
+    (JINA, "/jina/"),
+    (VOYAGE, "/voyage/"),
+    (TEI, "/tei/", "/embed"),
+    (OPENAI, "/vllm/", "/infinity/", "/v1/embeddings", "/embeddings", "/v1/models", "/score", "/v1/score"),
+    (COHERE_OR_JINA, "/v1/rerank", "/rerank"),
+)
+_BY_PREFIX = {prefix: form for form, *prefixes in _PREFIXES for prefix in prefixes}
+
+
+def error_form_for_path(path: str) -> ErrorForm:
+    """Return the error format of a path. It is used until the dialect of the body is known."""
+    # The longest prefix wins: /embeddings belongs to OpenAI, although /embed belongs to TEI.
+    prefixes = [prefix for prefix in _BY_PREFIX if path.startswith(prefix)]
+    return _BY_PREFIX[max(prefixes, key=len)] if prefixes else OWN
+
 
 S = TypeVar("S", bound=Struct)
 
@@ -49,19 +150,18 @@ def is_true(flag: Flag | None) -> bool:
 class RequestReader(Generic[S]):
     """Parses bodies of one type and enforces the limits of the server."""
 
-    def __init__(self, struct: type[S], limits: Limits, *, strict: bool = False, unique_keys: bool = False) -> None:
+    def __init__(self, struct: type[S], limits: Limits, *, strict: bool = False) -> None:
         self.type: type[S] = limit_struct(struct, limits, strict)
         self._decoder: msgspec.json.Decoder[S] = msgspec.json.Decoder(self.type)
-        self._unique_keys = unique_keys
 
     def read(self, body: bytes) -> S:
         """Return the request, or raise RequestFailed for the first error."""
-        if not self._unique_keys and len(body) <= MAX_VALUES:
+        if len(body) <= MAX_VALUES:
             try:
                 return self._decoder.decode(body)
             except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
                 pass  # parse it again below, to repair it or to describe the error
-        return self.convert(parse_json(body, unique_keys=self._unique_keys))
+        return self.convert(parse_json(body))
 
     def convert(self, value: JsonValue) -> S:
         """Convert a parsed body to a request, or raise RequestFailed for the first error."""
@@ -78,7 +178,7 @@ class RequestReader(Generic[S]):
         raise RequestFailed(kind, _describe(problem))
 
 
-def parse_json(body: bytes, *, unique_keys: bool = False) -> JsonValue:
+def parse_json(body: bytes) -> JsonValue:
     """Parse a UTF-8 JSON body without NaN and with limited nesting. Lone surrogates are replaced by "?"."""
     if not body.strip():
         raise RequestFailed("invalid", "The body is empty; send JSON")
@@ -87,8 +187,6 @@ def parse_json(body: bytes, *, unique_keys: bool = False) -> JsonValue:
         raise RequestFailed("too_large", f"The body has more than {MAX_VALUES} values")
     body = body.removeprefix(b"\xef\xbb\xbf")  # a byte order mark, which some clients send
     try:
-        if unique_keys:
-            return json.loads(body, object_pairs_hook=_refuse_repeated_keys, parse_constant=_refuse_constant)
         return msgspec.json.decode(body)
     except UnicodeDecodeError:
         raise RequestFailed("invalid", "The body is not UTF-8") from None
@@ -124,13 +222,6 @@ def _map_values(value: JsonValue, change: Callable[[JsonValue], JsonValue]) -> J
 
 def _refuse_constant(constant: str) -> None:
     raise RequestFailed("invalid", f"{constant} is not JSON")
-
-
-def _refuse_repeated_keys(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
-    value = dict(pairs)
-    if len(value) != len(pairs):
-        raise RequestFailed("invalid", "The body contains a duplicate key")
-    return value
 
 
 @functools.lru_cache(maxsize=256)

@@ -37,11 +37,9 @@ from resift.ranking.prune import MAX_SENTENCES
 from resift.ranking.shape import Blend, Boost, Recency, ShapePolicy
 from resift.rerankers.semantic_bm25 import SemanticBM25Reranker
 from resift.server.admission import count_pairs, count_windows
-from resift.server.endpoint import Outcome, Request, Response, encode_json, run_in_own_loop
-from resift.server.openapi import Operation
+from resift.server.endpoint import Operation, Outcome, Request, Response, encode_json, run_in_own_loop
 from resift.server.rankings import RankingAnswer, ranking_data
-from resift.server.request_errors import RequestFailed
-from resift.server.schema import DocumentId, Fraction, Milliseconds, NonEmpty, NotBlank, RequestReader
+from resift.server.schema import DocumentId, Fraction, Milliseconds, NonEmpty, NotBlank, RequestFailed, RequestReader
 from resift.server.state import ServerState
 from resift.stores.memory import MemoryStore
 from resift.stores.sqlite import SQLiteStore

@@ -16,13 +16,12 @@ from resift.protocols import Embedder, HasModelName, Scorer
 from resift.rerankers.cross_encoder import CrossEncoderReranker
 from resift.server.admission import Admission
 from resift.server.keys import Keys
-from resift.server.request_errors import RequestFailed
+from resift.server.schema import RequestFailed
 from resift.server.server_options import ServerOptions
+from resift.telemetry import PrometheusSink
 from resift.types import JsonObject
 
 if TYPE_CHECKING:
-    from prometheus_client import Counter, Histogram
-
     from resift.server.endpoint import Request
 
 Phase = Literal["starting", "ready", "draining", "closed", "failed"]
@@ -183,23 +182,13 @@ class Metrics:
         self.in_flight = gauge("resift_pairs_in_flight", "Pairs in progress.", **options)
         self.waiting = gauge("resift_pairs_waiting", "Pairs waiting for admission.", **options)
         self.ready = gauge("resift_ready", "Number of ready workers.", **options)
-        self._series: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
-        from resift.telemetry import PrometheusSink
-
         self.sink = PrometheusSink(self.registry)
 
     def observe(self, request: Request, elapsed_s: float) -> None:
         """Count a finished request."""
-        key = (request.route, request.dialect, request.status)
-        if key not in self._series:
-            # Cache the series, because looking up labels takes longer than counting.
-            self._series[key] = (
-                self.requests.labels(request.route, request.dialect, str(request.status)),
-                self.seconds.labels(request.route, request.dialect),
-            )
-        requests, seconds = self._series[key]
-        requests.inc()
-        seconds.observe(elapsed_s)
+        labels = request.route, request.dialect
+        self.requests.labels(*labels, str(request.status)).inc()
+        self.seconds.labels(*labels).observe(elapsed_s)
         if request.pairs:
             self.pairs.labels(request.dialect).inc(request.pairs)
         if request.status == 499:

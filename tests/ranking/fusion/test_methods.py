@@ -224,7 +224,7 @@ def test_unknown_methods_get_a_suggestion():
 def test_trec_covid_runs_reproduce_the_measured_gain(data):
     """On real submitted runs: RRF(60) of round 1 reaches 0.2712 nDCG@10 against 0.2538 at best alone."""
     measures = pytest.importorskip("ir_measures")
-    from resift.cli.fuse import read_ranked_file
+    from resift.cli.rerank import read_ranked_file
 
     folder = data / "trec-covid-runs"
     runs = [read_ranked_file(path) for path in sorted(folder.glob("round1.*.run.gz"))]
