@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from resift.cli.main import main
-from resift.cli.terminal import PALETTE, STYLE_MARK, Progress, escape_controls, escape_in_json, print_table, wrap, write
+from resift.cli.terminal import PALETTE, STYLE_MARK, Progress, escape_controls, escape_in_json, out, wrap, write
 from tests.cli.test_every_command import on_a_terminal
 
 HOSTILE = "a\x1b[2J\x1b]52;c;ZXZpbA==\x07\x9b31m\r\x08\u202e\u2066\u200f\u2028\x00\U000e0041\ufeffz"
@@ -70,7 +70,7 @@ def test_an_id_cannot_forge_lines_of_a_trec_run(name, tmp_path, capsys):
 def test_a_table_that_is_too_wide_continues_below_and_clips_no_number(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "40")
     rows = [["a long name of a pipeline", *(f"{i}.1234567" for i in range(6))]]
-    print_table(["pipeline", *(f"measure {i}" for i in range(6))], rows, stretch=0)
+    out.table(["pipeline", *(f"measure {i}" for i in range(6))], rows, stretch=0)
     shown = capsys.readouterr().out
     assert all(len(line) <= 40 for line in shown.splitlines())
     assert all(f"{i}.1234567" in shown for i in range(6))
@@ -80,9 +80,9 @@ def test_a_table_that_is_too_wide_continues_below_and_clips_no_number(monkeypatc
 def test_text_that_leaves_no_room_gets_its_own_lines(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "40")
     text = "the head of the unit signs"
-    print_table(["#", "id", "ranks", "text"], [[1, "x" * 12, "words:1 vectors:2", text]])
+    out.table(["#", "id", "ranks", "text"], [[1, "x" * 12, "words:1 vectors:2", text]])
     assert f"1  {text}" in [line.rstrip() for line in capsys.readouterr().out.splitlines()]
-    print_table(["n", "x"], [[1, 2]])
+    out.table(["n", "x"], [[1, 2]])
     assert capsys.readouterr().out.splitlines()[-1].rstrip() == "1  2"
 
 

@@ -15,7 +15,7 @@ from resift.batch.engines import RayEngine
 from resift.batch.job import BatchEngine, BatchProgress, BatchReport, EngineName, load_shards
 from resift.batch.job import run_batch as run_job
 from resift.batch.shards import BatchWork
-from resift.cli.terminal import Progress, count, print_error, print_json, print_table, print_text, wrap
+from resift.cli.terminal import Progress, count, out, wrap
 from resift.errors import InputError, shell_path
 from resift.types import JsonObject, JsonValue
 
@@ -88,7 +88,7 @@ def _create_work(args: argparse.Namespace) -> BatchWork:
 
 def _print_data(args: argparse.Namespace, report: BatchReport, load_report: BatchReport | None) -> None:
     hours = report.hours_per_million
-    print_json(
+    out.json(
         {
             "out": str(report.folder),
             "rows": report.rows,
@@ -107,24 +107,24 @@ def _print_data(args: argparse.Namespace, report: BatchReport, load_report: Batc
 
 def _print_report(args: argparse.Namespace, report: BatchReport, load_report: BatchReport | None) -> None:
     for name in report.empty:
-        print_error(f"{name} has no rows")
+        out.error(f"{name} has no rows")
     if report.failed:
-        print_error(f"{count(report.failed, 'row')} failed; see {report.folder / 'failed.parquet'}")
+        out.error(f"{count(report.failed, 'row')} failed; see {report.folder / 'failed.parquet'}")
     resumed = f", {report.skipped} of {report.shards} shards from an earlier run" if report.skipped else ""
     rows = count(report.rows, "row")
-    print_text(wrap(f"{rows}, {report.written} written, {report.seconds:.1f} s{resumed}."))
+    out.text(wrap(f"{rows}, {report.written} written, {report.seconds:.1f} s{resumed}."))
     hours = report.hours_per_million
     if hours is not None:
         time = f"{hours:.1f} h" if hours >= 1 else f"{hours * 60:.1f} min"
         cost = f", {hours * args.price:.2f} at {args.price:g} per hour" if args.price else ""
         workers = count(report.workers, "worker")
-        print_text(wrap(f"A million rows take {time} with {workers} on this hardware{cost}."))
+        out.text(wrap(f"A million rows take {time} with {workers} on this hardware{cost}."))
     if load_report is not None:
         # The index may contain fewer chunks, because chunks with the same id replace one another.
-        print_text(f"Loaded {load_report.written} chunks into {args.store} ({load_report.seconds:.1f} s).")
+        out.text(f"Loaded {load_report.written} chunks into {args.store} ({load_report.seconds:.1f} s).")
         is_pipeline = args.store.suffix.lower() in (".yaml", ".yml")
         command = "resift store optimize" if is_pipeline else "resift search … --store"
-        print_text(f"Next: {command} {shell_path(args.store)}")
+        out.text(f"Next: {command} {shell_path(args.store)}")
 
 
 _BILLED, _SKIPPED = "provider_billed", "cross_encoder_skipped"
@@ -140,20 +140,20 @@ def run_report(args: argparse.Namespace) -> int:
     rows, skipped = _add_up(event for path in args.logs for event in _read_events(path))
     total = math.fsum(row["cost_usd"] for row in rows)
     if args.json:
-        return print_json({"rows": rows, "total_usd": total, "skipped_for_cost": dict(sorted(skipped.items()))})
+        return out.json({"rows": rows, "total_usd": total, "skipped_for_cost": dict(sorted(skipped.items()))})
     if not rows and not skipped:
         files = ", ".join(map(str, args.logs))
         raise InputError(f"No event {_BILLED!r} in {files}. Pass a file written by resift.events.JsonlSink.")
     if rows:
         keys = ("provider", "model", "calls", "tokens", "search_units")
         cells = [(row["day"] or "–", *(row[key] for key in keys), f"{row['cost_usd']:.4f}") for row in rows]
-        print_table(("day", *keys[:-1], "searches", "USD"), cells, stretch=2)
-        print_text(f"total: ${total:.4f}")
+        out.table(("day", *keys[:-1], "searches", "USD"), cells, stretch=2)
+        out.text(f"total: ${total:.4f}")
     for name, meaning in _NOTES.items():
         if calls := sum(row[name] for row in rows):
-            print_text(f"{calls} {meaning}")
+            out.text(f"{calls} {meaning}")
     for provider, calls in sorted(skipped.items()):
-        print_text(f"{provider}: skipped {calls} times because of a cost limit")
+        out.text(f"{provider}: skipped {calls} times because of a cost limit")
     return 0
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from resift.cli.terminal import count, print_json, print_note, print_table, print_text, style
+from resift.cli.terminal import count, out, style
 from resift.config import inspect_yaml, load_yaml
 from resift.config.build import unset_key_variables
 from resift.config.sections import default_file, reference_page
@@ -38,7 +38,7 @@ def run_config(args: argparse.Namespace) -> int:
 
         data = load_yaml(args.file, expand=False).plain()
         if args.json:
-            return print_json(data)
+            return out.json(data)
         text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
     elif args.action == "init":
         text = default_file(_relative(args.store, args.output or Path("pipeline.yaml")))
@@ -46,7 +46,7 @@ def run_config(args: argparse.Namespace) -> int:
             _refuse_existing(args.output, "Choose another file for -o.")
             args.output.parent.mkdir(parents=True, exist_ok=True)
             args.output.write_text(text, encoding="utf-8")
-            print_text(f"Wrote {args.output}. Next: resift config check {shell_path(args.output)}")
+            out.text(f"Wrote {args.output}. Next: resift config check {shell_path(args.output)}")
             return 0
     else:
         text = reference_page(packages=None)
@@ -62,18 +62,18 @@ def _check(args: argparse.Namespace) -> int:
         settings, mistakes = None, [str(exc)]
     if mistakes or settings is None:
         if args.json:
-            print_json({"ok": False, "mistakes": mistakes})
+            out.json({"ok": False, "mistakes": mistakes})
             return 1
         for line in mistakes:
-            print_note(" ".join(line.split()))
-        print_note(style(count(len(mistakes), "mistake"), "red", stream=sys.stderr))
+            out.note(" ".join(line.split()))
+        out.note(style(count(len(mistakes), "mistake"), "red", stream=sys.stderr))
         return 1
     rows = _summarize(settings)
     if args.json:
         summary = [{"part": part, "is": value} for part, value in rows]
-        return print_json({"ok": True, "mistakes": [], "summary": summary})
-    print_text(f"{style('OK', 'green', 'bold')}  {args.file}\n")
-    print_table(["part", "setting"], rows, wrap=True)
+        return out.json({"ok": True, "mistakes": [], "summary": summary})
+    out.text(f"{style('OK', 'green', 'bold')}  {args.file}\n")
+    out.table(["part", "setting"], rows, wrap=True)
     return 0
 
 
@@ -154,9 +154,9 @@ def run_init(args: argparse.Namespace) -> int:
     args.output.write_text(text, encoding="utf-8")
     if "${" in text:
         variable = text.partition("${")[2].partition("}")[0]
-        print_note(f"The password is not in the file. Run: export {variable}=…")
-    print_text(f"Wrote {args.output}.")
-    print_text(f"Next: {next_step}")
+        out.note(f"The password is not in the file. Run: export {variable}=…")
+    out.text(f"Wrote {args.output}.")
+    out.text(f"Next: {next_step}")
     return 0
 
 

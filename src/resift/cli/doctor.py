@@ -14,19 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from resift import __version__, demo
 from resift._internal.sync import run_sync
-from resift.cli.terminal import (
-    Progress,
-    bar,
-    count,
-    in_pipe,
-    print_error,
-    print_json,
-    print_table,
-    print_text,
-    style,
-    width,
-    wrap,
-)
+from resift.cli.terminal import Progress, bar, count, in_pipe, out, style, width, wrap
 from resift.errors import (
     ConfigError,
     InputError,
@@ -84,10 +72,10 @@ def run_doctor(args: argparse.Namespace) -> int:
         next_step = "resift demo"
     if args.json:
         rows = [asdict(finding) for finding in findings]
-        print_json({"version": __version__, "ok": not broken, "next": next_step, "findings": rows})
+        out.json({"version": __version__, "ok": not broken, "next": next_step, "findings": rows})
     else:
         _print_findings(findings, broken)
-        print_text(f"Next: {next_step}")
+        out.text(f"Next: {next_step}")
     return 1 if broken else 0
 
 
@@ -246,10 +234,10 @@ async def check_store(path: Path) -> list[Finding]:
 def _print_findings(findings: list[Finding], broken: list[Finding]) -> None:
     """Print names and messages in two columns, or one below the other on a narrow terminal."""
     system = f"{platform.system()} {platform.machine()}"
-    print_text(style(wrap(f"Resift {__version__}, Python {platform.python_version()}, {system}"), "bold"))
+    out.text(style(wrap(f"Resift {__version__}, Python {platform.python_version()}, {system}"), "bold"))
     for group, members in itertools.groupby(findings, key=lambda finding: finding.group):
-        print_text()
-        print_text(style(_HEADINGS[group], "bold"))
+        out.text()
+        out.text(style(_HEADINGS[group], "bold"))
         in_group = list(members)
         size = min(44, max(len(finding.name) for finding in in_group))
         two_columns = width() - 4 - size >= 24
@@ -258,12 +246,12 @@ def _print_findings(findings: list[Finding], broken: list[Finding]) -> None:
             # Messages are wrapped, never clipped: the reason is often at the end.
             lines = wrap(finding.message, indent=" " * (4 + size if two_columns else 2)).splitlines() or [""]
             if two_columns:
-                print_text(f"{style(mark, color)} {finding.name:<{size}}  {lines.pop(0).strip()}")
+                out.text(f"{style(mark, color)} {finding.name:<{size}}  {lines.pop(0).strip()}")
             else:
-                print_text(f"{style(mark, color)} {finding.name}")
+                out.text(f"{style(mark, color)} {finding.name}")
             for line in lines:
-                print_text(line)
-    print_text()
+                out.text(line)
+    out.text()
 
 
 def run_demo(args: argparse.Namespace) -> int:
@@ -280,7 +268,7 @@ def run_demo(args: argparse.Namespace) -> int:
     if args.page:
         result.ranking.explain(query=result.question).save(args.page)
     if args.json:
-        return print_json(
+        return out.json(
             {
                 "passages": result.passages,
                 "questions": len(result.questions),
@@ -296,30 +284,30 @@ def run_demo(args: argparse.Namespace) -> int:
             }
         )
     if result.missing:
-        print_error(f"Keyword search only, without reranking. {result.missing}")
-    print_text(style(clip(result.question, width()), "bold"))
-    print_text()
+        out.error(f"Keyword search only, without reranking. {result.missing}")
+    out.text(style(clip(result.question, width()), "bold"))
+    out.text()
     explanation = result.ranking.explain(top=max(1, len(result.ranking)))
-    print_text(explanation.text(width=width(), paint=style, curves=not in_pipe()))
+    out.text(explanation.text(width=width(), paint=style, curves=not in_pipe()))
     if len(result.ranking):
         best = result.ranking[0]
         grades = {2: style(" (answers the question)", "green"), 1: style(" (helps)", "yellow")}
-        print_text()
-        print_text(f"1st: {style(best.id, 'bold')}{grades.get(result.grades.get(best.id, 0), '')}")
-        print_text(wrap(clip(best.text, 240)))
-    print_text()
+        out.text()
+        out.text(f"1st: {style(best.id, 'bold')}{grades.get(result.grades.get(best.id, 0), '')}")
+        out.text(wrap(clip(best.text, 240)))
+    out.text()
     rows = [
         (row.name, f"{row.ndcg:.3f}", bar(row.ndcg, 1.0), f"{row.mrr:.3f}", f"{row.p50_ms:.1f}") for row in result.rows
     ]
-    print_table(["pipeline", "nDCG@10", "", "MRR", "p50 ms"], rows, stretch=0)
+    out.table(["pipeline", "nDCG@10", "", "MRR", "p50 ms"], rows, stretch=0)
     note = (
         f"{result.passages} passages, {len(result.questions)} judged queries, all computed just now: "
         f"{result.index_s:.1f} s to index, {result.total_s:.1f} s in total."
     )
-    print_text(style(wrap(note), "dim"))
+    out.text(style(wrap(note), "dim"))
     if args.page:
-        print_text(f"Wrote the rank flow to {args.page}")
-    print_text()
-    print_text("Next: resift index YOUR-FILES --store my.db")
-    print_text("      resift search your question --store my.db")
+        out.text(f"Wrote the rank flow to {args.page}")
+    out.text()
+    out.text("Next: resift index YOUR-FILES --store my.db")
+    out.text("      resift search your question --store my.db")
     return 0

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from resift._internal.files import atomic_write, cache_folder
 from resift.cli.rerank import list_names
-from resift.cli.terminal import Progress, print_json, print_note, print_table, print_text, style, width, wrap
+from resift.cli.terminal import Progress, out, style, width, wrap
 from resift.errors import DataFormatError, InputError
 from resift.evaluation.evaluated_systems import System, find_systems
 from resift.evaluation.html_report import report
@@ -63,18 +63,18 @@ def run_eval(args: argparse.Namespace) -> int:
             )
             if args.per_query:
                 results[-1]["per_query"] = {measure: dict(values) for measure, values in quality.per_query.items()}
-        return print_json({"data": measurements.title, "judged": len(measurements.qrels), "results": results})
+        return out.json({"data": measurements.title, "judged": len(measurements.qrels), "results": results})
     measures = list(outcomes[0].quality.per_query)
     _print_means(outcomes, measures, complete=args.complete)
     for measure in measures if args.per_query else ():
-        print_text()
-        print_text(measure)
+        out.text()
+        out.text(measure)
         values = [outcome.quality.per_query[measure] for outcome in outcomes]
         rows = [
             [query, *(f"{each[query]:.4f}" if query in each else "–" for each in values)]
             for query in dict.fromkeys(query for each in values for query in each)
         ]
-        print_table(["query", *(outcome.name for outcome in outcomes)], rows)
+        out.table(["query", *(outcome.name for outcome in outcomes)], rows)
     return 0
 
 
@@ -91,9 +91,9 @@ def _print_means(outcomes: list[Outcome], measures: list[str], *, complete: bool
         row += [f"{outcome.latency.get(name, 0):.1f}" for name in ("p50", "p95", "p99")] if has_latency else []
         rows.append(row)
     headers = ["pipeline" if has_latency else "run", *measures, *(["queries"] if has_counts else [])]
-    print_table([*headers, *(("p50 ms", "p95 ms", "p99 ms") if has_latency else ())], rows, stretch=0)
+    out.table([*headers, *(("p50 ms", "p95 ms", "p99 ms") if has_latency else ())], rows, stretch=0)
     if not has_counts:
-        print_text(style(f"{counts[0]} queries", "dim"))
+        out.text(style(f"{counts[0]} queries", "dim"))
 
 
 def run_compare(args: argparse.Namespace) -> int:
@@ -116,7 +116,7 @@ def run_compare(args: argparse.Namespace) -> int:
     if args.report:
         _write_report(args, measurements)
     if args.json:
-        return print_json(
+        return out.json(
             {
                 "data": measurements.title,
                 "base": base.name,
@@ -126,7 +126,7 @@ def run_compare(args: argparse.Namespace) -> int:
         )
     for i, (name, queries) in enumerate(changes.items()):
         if i:
-            print_text()
+            out.text()
         cells = [
             [
                 row.measure,
@@ -141,25 +141,23 @@ def run_compare(args: argparse.Namespace) -> int:
             if row.other == name
         ]
         headers = ["measure", base.name, name, "difference", "95 % interval", "p (Holm)", "won/tied/lost"]
-        print_table(headers, cells, stretch=0)
-        print_text()
-        print_text(style(f"{measures[0]}: largest changes from {base.name} to {name}", "bold"))
+        out.table(headers, cells, stretch=0)
+        out.text()
+        out.text(style(f"{measures[0]}: largest changes from {base.name} to {name}", "bold"))
         _print_changes(queries, measurements.queries)
     return 0
 
 
 def _print_changes(changes: list[MovedQuery], texts: dict[str, str]) -> None:
     if not changes:
-        print_text("No changes.")
+        out.text("No changes.")
     for change in changes:
         values = f"{change.before:.4f} → {change.after:.4f}  query {change.query}"
-        print_text(clip_words(f"{values}  {texts.get(change.query, '')}", width()))
+        out.text(clip_words(f"{values}  {texts.get(change.query, '')}", width()))
         for document in change.documents[:3]:
             ranks = f"{document.before or 'absent'} → {document.after or 'absent'}"
             reason = f" because {document.why}" if document.why else ""
-            print_text(
-                wrap(f"{document.title or document.id} (grade {document.grade}): {ranks}{reason}", indent="    ")
-            )
+            out.text(wrap(f"{document.title or document.id} (grade {document.grade}): {ranks}{reason}", indent="    "))
 
 
 def _measure(args: argparse.Namespace, pipelines: list[str]) -> Measurements:
@@ -249,7 +247,7 @@ def _write_report(args: argparse.Namespace, measurements: Measurements) -> None:
 
 
 def _note(text: str) -> None:
-    print_note(f"resift: {text}")
+    out.note(f"resift: {text}")
 
 
 def run_bench(args: argparse.Namespace) -> int:

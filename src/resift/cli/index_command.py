@@ -1,4 +1,4 @@
-"""`resift index`: index files into one searchable file; `resift store`: maintain the indexes of stores."""
+"""`resift index` and `resift graph`: build a searchable file from documents; `resift store`: optimize stores."""
 
 from __future__ import annotations
 
@@ -8,22 +8,15 @@ from pathlib import Path
 from typing import Any, get_args
 
 from resift._internal.sync import run_sync
-from resift.cli.terminal import (
-    Progress,
-    count,
-    print_error,
-    print_json,
-    print_note,
-    print_table,
-    print_text,
-    style,
-    wrap,
-)
+from resift.agent.pack import Pack
+from resift.agent.pack_build import build_pack
+from resift.cli.terminal import Progress, count, out, style, wrap
 from resift.errors import InputError, shell_path
 from resift.external.records import text_from
 from resift.ingest.chunking import ChunkSize
 from resift.ingest.indexing import IndexReport, Outcome, index_paths, open_index
 from resift.ingest.walking import FileFilter, check_paths, watch
+from resift.models.embedder import DEFAULT_EMBEDDER, Embedder
 from resift.models.registry import check_kind
 from resift.pipeline.pipeline import Pipeline
 from resift.protocols import CanOptimize
@@ -39,7 +32,7 @@ def run_index(args: argparse.Namespace) -> int:
         finally:
             old.release()
         status = "was upgraded with all documents" if upgraded else "is up to date"
-        print_text(f"{args.store} {status}.")
+        out.text(f"{args.store} {status}.")
         if not args.paths:
             return 0
     if not args.paths:
@@ -64,7 +57,7 @@ async def _index(args: argparse.Namespace) -> int:
         async for _ in watch(args.paths, file_filter, index=args.store):
             code = await _index_once(store, args, file_filter)
             if not args.json:
-                print_text("Watching for changes. Press Ctrl-C to stop.")
+                out.text("Watching for changes. Press Ctrl-C to stop.")
         return code
     finally:
         is_empty = is_new and not store.metadata().documents
@@ -99,7 +92,7 @@ async def _index_once(store: SQLiteStore, args: argparse.Namespace, file_filter:
             written=add_passages,
         )
     for failure in report.failures():
-        print_error(failure)
+        out.error(failure)
     (_print_data if args.json else _print_report)(report, args, time.monotonic() - started)
     return 0 if report.complete and not _is_empty(report, args) else 1
 
@@ -120,7 +113,7 @@ def _print_data(report: IndexReport, args: argparse.Namespace, seconds: float) -
         for file in report.files
     ]
     skipped = [{"path": _show_path(file.path), "reason": file.reason} for file in report.skipped]
-    print_json(
+    out.json(
         {
             "store": str(args.store),
             "documents": report.documents,
@@ -136,12 +129,12 @@ def _print_data(report: IndexReport, args: argparse.Namespace, seconds: float) -
 def _print_report(report: IndexReport, args: argparse.Namespace, seconds: float) -> None:
     for file in report.files:
         for flag in file.flags:
-            print_text(style(f"{file.path}: {flag}", "yellow"))
+            out.text(style(f"{file.path}: {flag}", "yellow"))
     for skipped in report.skipped:
         if skipped.failed:
-            print_error(f"{_show_path(skipped.path)}: {skipped.reason}")
+            out.error(f"{_show_path(skipped.path)}: {skipped.reason}")
         elif args.verbose:
-            print_text(f"skipped: {_show_path(skipped.path)} ({skipped.reason})")
+            out.text(f"skipped: {_show_path(skipped.path)} ({skipped.reason})")
     chunks = {
         outcome: sum(file.chunks for file in report.files if file.outcome == outcome)
         for outcome in get_args(Outcome)
@@ -149,21 +142,21 @@ def _print_report(report: IndexReport, args: argparse.Namespace, seconds: float)
     }
     if chunks:
         rows = [(outcome, report.count(outcome), total) for outcome, total in chunks.items()]
-        print_table(("outcome", "files", "chunks"), rows)
+        out.table(("outcome", "files", "chunks"), rows)
     if report.skipped:
         reasons = ", ".join(f"{files} {reason}" for reason, files in report.reasons().items())
-        print_text(f"Skipped: {reasons}." + ("" if args.verbose else " -v lists them."))
+        out.text(f"Skipped: {reasons}." + ("" if args.verbose else " -v lists them."))
     if report.text_fields:
-        print_note(text_from(report.text_fields).capitalize())
+        out.note(text_from(report.text_fields).capitalize())
     passages = chunks.get("indexed", 0) + chunks.get("partial", 0)
     speed = f", {_rate(passages, seconds)}" if passages else ""
-    print_text(f"{args.store} has {count(report.documents, 'document')}. Took {seconds:.1f} s{speed}.")
+    out.text(f"{args.store} has {count(report.documents, 'document')}. Took {seconds:.1f} s{speed}.")
     if not _is_empty(report, args):
         if report.documents:
-            print_text(f'Next: resift search "your question" --store {shell_path(args.store)}')
+            out.text(f'Next: resift search "your question" --store {shell_path(args.store)}')
     elif report.complete:  # otherwise the files and reasons are listed above
         paths = ", ".join(map(_show_path, args.paths))
-        print_error(f"no text was found in {paths}, so nothing was added to the index")
+        out.error(f"no text was found in {paths}, so nothing was added to the index")
 
 
 def _show_path(path: Path) -> str:
@@ -183,8 +176,56 @@ async def _optimize(stores: list[Any]) -> int:
     try:
         for store in stores:
             result = await store.optimize() if isinstance(store, CanOptimize) else "has no index to build"
-            print_text(wrap(f"{store.name}: {result}"))
+            out.text(wrap(f"{store.name}: {result}"))
     finally:
         for store in stores:
             await store.close()
+    return 0
+
+
+MAX_LISTED = 10
+"""Maximum number of skipped files to list; --json lists all."""
+
+
+def run_graph(args: argparse.Namespace) -> int:
+    """Build or describe a pack; exit code 1 if some files could not be read."""
+    if args.action == "info":
+        return _print_pack(args)
+    embedder = Embedder(args.embedder or DEFAULT_EMBEDDER)
+    with Progress("embedding sections") as progress:
+        report = run_sync(build_pack(args.source, args.output, embedder=embedder, progress=progress.update))
+    for problem in report.failed:
+        out.error(problem)
+    code = 1 if report.failed else 0
+    if args.json:
+        counts = {name: getattr(report, name) for name in ("articles", "sections", "links", "resumed")}
+        lists = {"failed": list(report.failed), "not_read": list(report.not_read)}
+        out.json({"pack": str(args.output), **counts, **lists})
+        return code
+    resumed = f" ({report.resumed} articles from an earlier run)" if report.resumed else ""
+    out.text(
+        f"{args.output} has {report.articles} articles, {report.sections} sections and {report.links} links{resumed}."
+    )
+    if report.not_read:
+        more = f" and {len(report.not_read) - MAX_LISTED} more" if len(report.not_read) > MAX_LISTED else ""
+        out.text(f"Skipped: {'; '.join(report.not_read[:MAX_LISTED])}{more}.")
+    out.text(f'Next: resift ask "your question" --pack {shell_path(args.output)}')
+    return code
+
+
+def _print_pack(args: argparse.Namespace) -> int:
+    pack = Pack.open(args.pack)
+    try:
+        info = pack.info()
+    finally:
+        pack.close()
+    names = ("articles", "sections", "links", "embedder", "dimension", "version")
+    facts = {name: getattr(info, name) for name in names}
+    if args.json:
+        most_linked = [{"title": title, "links": links} for title, links in info.most_linked]
+        return out.json({"pack": str(args.pack), **facts, "most_linked": most_linked, "meta": dict(info.meta)})
+    out.table(("property", "value"), [(name, str(value)) for name, value in facts.items()])
+    if info.most_linked:
+        out.text()
+        out.table(("most linked article", "links"), info.most_linked)
     return 0

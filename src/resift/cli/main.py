@@ -23,9 +23,10 @@ from resift.cli.arguments import COMMANDS, add_options
 from resift.errors import ResiftError, did_you_mean
 
 _MODULES = {
-    "bench": "evaluate", "calibrate": "tune", "compare": "evaluate", "completion": "main", "demo": "doctor",
-    "eval": "evaluate", "explain": "search", "fuse": "rerank", "graph": "ask", "index": "index_command",
-    "init": "config", "mcp": "serve", "record": "tune", "report": "batch", "store": "index_command",
+    "ask": "search", "bench": "evaluate", "calibrate": "tune", "compare": "evaluate", "completion": "main",
+    "demo": "doctor", "eval": "evaluate", "explain": "search", "fuse": "rerank", "graph": "index_command",
+    "index": "index_command", "init": "config", "mcp": "serve", "record": "tune", "report": "batch",
+    "store": "index_command",
 }  # fmt: skip
 """Modules of commands that share a module. Every other command `x` has a module of the same name with `run_x`."""
 
@@ -79,9 +80,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _print_error(message: str) -> int:
-    from resift.cli.terminal import print_error
+    from resift.cli.terminal import out
 
-    return print_error(message)
+    return out.error(message)
 
 
 def build_parser(only: str | None = None, *, for_completion: bool = False) -> argparse.ArgumentParser:

@@ -8,7 +8,7 @@ import sys
 import time
 from dataclasses import asdict
 
-from resift.cli.terminal import Progress, count, print_json, print_note, print_table, print_text, style, wrap
+from resift.cli.terminal import Progress, count, out, style, wrap
 from resift.errors import ModelError, ModelNotAllowedError
 from resift.events import Event
 from resift.models.engine import shared_engine, usable_cores
@@ -29,8 +29,8 @@ def run_models(args: argparse.Namespace) -> int:
             return actions[args.action](args)
         lock = remove_model(args.name)
     if args.json:
-        return print_json({"removed": args.name, "lock": str(lock)})
-    print_text(wrap(f"Removed {args.name} from {lock}. Its files stay where they are."))
+        return out.json({"removed": args.name, "lock": str(lock)})
+    out.text(wrap(f"Removed {args.name} from {lock}. Its files stay where they are."))
     return 0
 
 
@@ -49,18 +49,18 @@ def _add(args: argparse.Namespace) -> int:
             probe=not args.no_probe,
             languages=args.languages,
             max_length=args.max_length,
-            notify=print_note if sys.stderr.isatty() else lambda line: None,
+            notify=out.note if sys.stderr.isatty() else lambda line: None,
             progress=show_download,
         )
     if args.json:
         probe = None if result.probe is None else {**asdict(result.probe), "passed": result.probe.passed}
         head = {"head": result.description.head, "lock": str(result.lock), "probe": probe}
-        return print_json({**_to_json(result.model), **head})
-    print_text(style(result.model.id, "bold"))
+        return out.json({**_to_json(result.model), **head})
+    out.text(style(result.model.id, "bold"))
     _print_rows(_describe(result))
     option = "embedder" if result.model.kind == "bi-encoder" else "reranker"
     usage = f'resift.Index("docs.db", {option}="{result.model.id}")'
-    print_text(wrap(f"Pinned in {result.lock}. Use it by name: {usage}"))
+    out.text(wrap(f"Pinned in {result.lock}. Use it by name: {usage}"))
     return 0
 
 
@@ -118,11 +118,11 @@ def _list(args: argparse.Namespace) -> int:
         pinned = "lock file" if id in probed else "built in"
         rows.append({name: getattr(spec, name) for name in names} | {"pinned": pinned, "probed": probed.get(id, True)})
     if args.json:
-        return print_json({"lock": str(lock), "models": rows})
+        return out.json({"lock": str(lock), "models": rows})
     keys = ("id", "kind", "pinned", "precision")
-    print_table(["model", *keys[1:]], [[row[key] for key in keys] for row in rows], stretch=0)
+    out.table(["model", *keys[1:]], [[row[key] for key in keys] for row in rows], stretch=0)
     pinned_models = count(len(probed), "pinned model")
-    print_text(style(wrap(f"Lock file: {lock} ({pinned_models}). More: resift models list --known"), "dim"))
+    out.text(style(wrap(f"Lock file: {lock} ({pinned_models}). More: resift models list --known"), "dim"))
     return 0
 
 
@@ -135,20 +135,20 @@ def _list_known(args: argparse.Namespace) -> int:
             {**msgspec.to_builtins(model), "pinned": model.id in pinned, "add": model.add_command}
             for model in known_models().values()
         ]
-        return print_json({"models": rows})
+        return out.json({"models": rows})
     for kind, title in (("cross-encoder", "reranker"), ("bi-encoder", "embedder")):
         table = [
             (model.id, f"{model.parameters_m:g}", model.mteb_retrieval, _join(model.languages))
             for model in known_models().values()
             if model.kind == kind
         ]
-        print_table([title, "M params", "nDCG@10", "languages"], table, stretch=0)
-        print_text()
+        out.table([title, "M params", "nDCG@10", "languages"], table, stretch=0)
+        out.text()
     note = (
         "nDCG@10 on the retrieval tasks of MTEB, as published; the first stages reach .493 on their own. "
         "These models are not verified. To download, check and pin one, run: resift models add MODEL"
     )
-    print_text(style(wrap(note), "dim"))
+    out.text(style(wrap(note), "dim"))
     return 0
 
 
@@ -161,9 +161,9 @@ def _show(args: argparse.Namespace) -> int:
     if model is None and known_model is not None:
         fields = msgspec.to_builtins(known_model)
         if args.json:
-            return print_json({**fields, "pinned": False, "add": known_model.add_command})
+            return out.json({**fields, "pinned": False, "add": known_model.add_command})
         _print_rows([(key, _join(value)) for key, value in fields.items() if value not in ("", None)])
-        print_text(f"Not pinned. To use it, run: {known_model.add_command}")
+        out.text(f"Not pinned. To use it, run: {known_model.add_command}")
         return 0
     spec = find_spec(args.name)
     if model is not None:
@@ -173,11 +173,11 @@ def _show(args: argparse.Namespace) -> int:
         for key in ("aliases", "package", "hub"):
             fields.pop(key, None)
     if args.json:
-        return print_json({**fields, "pinned": True})
+        return out.json({**fields, "pinned": True})
     _print_rows([(key, _join(value)) for key, value in fields.items() if key not in ("files", "weights")])
-    print_text()
+    out.text()
     for file in spec.files:
-        print_text(f"{file.sha256}  {file.name}")
+        out.text(f"{file.sha256}  {file.name}")
     return 0
 
 
@@ -192,13 +192,13 @@ def _verify(args: argparse.Namespace) -> int:
         except ModelError as exc:
             rows.append({"id": name, "ok": False, "message": str(exc)})
     if args.json:
-        print_json({"lock": str(default_lock_path()), "models": rows})
+        out.json({"lock": str(default_lock_path()), "models": rows})
     else:
         for row in rows:
             mark = style("✓", "green") if row["ok"] else style("✕", "red")
-            print_text(f"{mark} {row['id']}  {row['message']}")
+            out.text(f"{mark} {row['id']}  {row['message']}")
         if not rows:
-            print_text(wrap(f"{default_lock_path()} does not pin any models."))
+            out.text(wrap(f"{default_lock_path()} does not pin any models."))
     return 0 if all(row["ok"] for row in rows) else 1
 
 
@@ -239,9 +239,9 @@ def _bench(args: argparse.Namespace) -> int:
             }
         )
     if args.json:
-        return print_json({"threads": usable_cores(), "pairs": args.pairs, "models": results})
+        return out.json({"threads": usable_cores(), "pairs": args.pairs, "models": results})
     threads = count(usable_cores(), "thread")
-    print_table(
+    out.table(
         ["model", "tokens", "precision", "ms, 1 thread", f"ms, {threads}", "median"],
         [tuple(result.values()) for result in results],
         stretch=0,
@@ -252,7 +252,7 @@ def _bench(args: argparse.Namespace) -> int:
 def _print_rows(rows: list[tuple[str, str]]) -> None:
     size = max(len(label) for label, _ in rows)
     for label, value in rows:
-        print_text(f"  {label:<{size}}  {value}")
+        out.text(f"  {label:<{size}}  {value}")
 
 
 def _join(value: object) -> str:

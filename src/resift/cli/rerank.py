@@ -19,17 +19,7 @@ from typing import TextIO
 
 from resift._internal.sync import run_sync
 from resift.cli.arguments import score_scale
-from resift.cli.terminal import (
-    Progress,
-    bar,
-    in_pipe,
-    print_error,
-    print_json,
-    print_note,
-    print_table,
-    print_text,
-    print_tsv,
-)
+from resift.cli.terminal import Progress, bar, in_pipe, out
 from resift.errors import DataFormatError, InputError, shell_path
 from resift.evaluation.readers import Retrieved, numbered_lines, run_lines, sort_like_trec
 from resift.external.candidates import find_results, has_id, read_hits
@@ -77,13 +67,13 @@ def run_rerank(args: argparse.Namespace) -> int:
             calibration=args.calibration,
         )
     if ranking.trace and ranking.trace[0].note:
-        print_note(f"{documents.name}: {ranking.trace[0].note}")
+        out.note(f"{documents.name}: {ranking.trace[0].note}")
     for warning in documents.warnings[:5]:
-        print_error(f"{documents.name}: {warning}")
+        out.error(f"{documents.name}: {warning}")
     if ranking.degraded:
-        print_error(ranking.reason or "degraded")
+        out.error(ranking.reason or "degraded")
     if args.json:
-        print_json({"query": args.query, **ranking.to_dict()})
+        out.json({"query": args.query, **ranking.to_dict()})
     elif in_pipe():
         write_documents(sys.stdout, documents, list(zip(ranking.indices(), ranking.scores(), strict=True)))
     else:
@@ -122,9 +112,9 @@ def _print_ranking(ranking: Ranking, args: argparse.Namespace) -> None:
         (rank, None if score is None else format(score, form), hit.id, hit.text)
         for rank, (hit, score) in enumerate(zip(ranking, scores, strict=True), start=1)
     ]
-    print_table(("#", "score" if scale == "raw" else scale, "id", "text"), rows)
+    out.table(("#", "score" if scale == "raw" else scale, "id", "text"), rows)
     if ranking.cut:
-        print_text(f"… and {len(ranking.cut)} more; -k shows them.")
+        out.text(f"… and {len(ranking.cut)} more; -k shows them.")
 
 
 @dataclass
@@ -219,14 +209,14 @@ def _read_passages(file: str) -> Documents:
     return documents
 
 
-def write_documents(out: TextIO, documents: Documents, results: Iterable[tuple[int, float | None]]) -> None:
+def write_documents(stream: TextIO, documents: Documents, results: Iterable[tuple[int, float | None]]) -> None:
     """Write ranked rows in the format of the input; `results` are (position in the input, score) pairs.
 
     Lines stay unchanged. Other rows get `score` and `rank`. Existing values under these names move to
     `input_score` and `input_rank`; each further pass adds another `input_`.
     """
     if documents.form == "lines":
-        out.writelines(f"{documents.rows[position]['text']}\n" for position, _ in results)
+        stream.writelines(f"{documents.rows[position]['text']}\n" for position, _ in results)
         return
     rows = []
     for rank, (position, score) in enumerate(results, start=1):
@@ -240,11 +230,11 @@ def write_documents(out: TextIO, documents: Documents, results: Iterable[tuple[i
         rows.append({**row, "score": score, "rank": rank})
     if documents.form == "csv":
         columns = list(dict.fromkeys(key for row in rows for key in row))
-        writer = csv.DictWriter(out, columns, delimiter=documents.delimiter, lineterminator="\n", restval="")
+        writer = csv.DictWriter(stream, columns, delimiter=documents.delimiter, lineterminator="\n", restval="")
         writer.writeheader()
         writer.writerows(rows)
         return
-    out.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    stream.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
 def _detect_format(file: str, text: str) -> str:
@@ -389,11 +379,11 @@ def _print_fused(query: str, ranking: Ranking, args: argparse.Namespace) -> None
         _print_trec(query or "1", ranking, args.method)
     elif args.json:
         data = ranking.to_dict()
-        print_json({**({"query": query} if query else {}), "hits": data["hits"], "trace": data["trace"]})
+        out.json({**({"query": query} if query else {}), "hits": data["hits"], "trace": data["trace"]})
     elif in_pipe():
         for rank, hit in enumerate(ranking, start=1):
             values = rank, hit.score, hit.id, _ranks_in_lists(ranking, hit.id), hit.text
-            print_tsv(*([query] if query else []), *values)
+            out.tsv(*([query] if query else []), *values)
     else:
         best = max((hit.score or 0.0 for hit in ranking), default=0.0)
         rows = []
@@ -401,10 +391,10 @@ def _print_fused(query: str, ranking: Ranking, args: argparse.Namespace) -> None
             score, ranks = hit.score or 0.0, _ranks_in_lists(ranking, hit.id)
             rows.append((rank, short_id(hit.id, 24), f"{score:.5f}", bar(score, best, 10), ranks, clip(hit.text, 200)))
         if query:
-            print_text(f"query {query}")
-        print_table(["#", "id", "score", "", "ranks", "text"], rows)
+            out.text(f"query {query}")
+        out.table(["#", "id", "score", "", "ranks", "text"], rows)
         if ranking.cut:
-            print_text(f"… and {len(ranking.cut)} more; -k shows them.")
+            out.text(f"… and {len(ranking.cut)} more; -k shows them.")
 
 
 def _print_trec(query: str, ranking: Ranking, method: str) -> None:
@@ -416,7 +406,7 @@ def _print_trec(query: str, ranking: Ranking, method: str) -> None:
                 "not allow. Use --json instead."
             )
     for rank, hit in enumerate(ranking, start=1):
-        print_text(f"{query} Q0 {hit.id} {rank} {hit.score!r} resift-{method}")
+        out.text(f"{query} Q0 {hit.id} {rank} {hit.score!r} resift-{method}")
 
 
 def _ranks_in_lists(ranking: Ranking, id: str) -> str:
@@ -434,8 +424,8 @@ def _print_comparison(
     comparison = compare(hits, k=k, weights=options.get("weights"))
     disagreements = comparison.disagreements()
     if as_json:
-        print_json({"query": query, "ranks": comparison.ranks(), "disagreements": disagreements})
+        out.json({"query": query, "ranks": comparison.ranks(), "disagreements": disagreements})
         return
     rows = [(short_id(id, 20), *ranks.values()) for id, ranks in comparison.ranks().items()]
-    print_table(["id", *comparison.orders], rows, stretch=0)
-    print_text(f"The engines disagree about the rank of {len(disagreements)} of {len(rows)} hits.")
+    out.table(["id", *comparison.orders], rows, stretch=0)
+    out.text(f"The engines disagree about the rank of {len(disagreements)} of {len(rows)} hits.")

@@ -1,4 +1,4 @@
-"""`resift search`: search an index with a pipeline; `resift explain`: show how a ranking came about."""
+"""`resift search`: search an index; `resift explain`: explain a ranking; `resift ask`: answer a question."""
 
 from __future__ import annotations
 
@@ -6,35 +6,31 @@ import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from resift._internal.sync import run_sync
+from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent
+from resift.agent.multi_doc import Writer
+from resift.agent.pack_build import sample_pack
+from resift.agent.writers import ChatWriter
 from resift.cli.arguments import score_scale
 from resift.cli.rerank import choose_input, read_input, refuse_index
-from resift.cli.terminal import (
-    bar,
-    in_pipe,
-    print_error,
-    print_json,
-    print_note,
-    print_rich,
-    print_text,
-    print_tsv,
-    style,
-    width,
-    wrap,
-)
-from resift.errors import DataFormatError, InputError
+from resift.cli.terminal import Progress, bar, in_pipe, out, style, width, wrap
+from resift.errors import ConfigError, DataFormatError, InputError, shell_path
 from resift.explain import Explanation
 from resift.explain.flow import find_move, hit_body, hit_location, hit_title, read_flow
+from resift.index import Index
 from resift.ingest.indexing import open_index
 from resift.ingest.sources import decode
 from resift.pipeline.pipeline import Pipeline
 from resift.pipeline.scored_search import search_with_relevance, search_with_scores
 from resift.ranking.context import PromptContext
+from resift.rerankers.hosted import ChatClient
 from resift.stores.filters import parse_shell_filter
-from resift.text.snippets import clip, clip_phrase, display_width, short_id, snippet
+from resift.text.snippets import clip, clip_phrase, clip_words, display_width, short_id, snippet
 from resift.types import Hit, JsonObject, Ranking
+from resift.validation import check_query
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -53,24 +49,24 @@ def run_search(args: argparse.Namespace) -> int:
     if args.json:
         return _print_data(args, query, ranking, scores, context)
     for warning in ranking.warnings:
-        print_error(warning)
+        out.error(warning)
     if ranking.degraded or ranking.failures:
         failures = "; ".join(f"{store}: {reason}" for store, reason in ranking.failures.items())
-        print_error(". ".join(part for part in (ranking.reason, failures) if part) or "degraded")
+        out.error(". ".join(part for part in (ranking.reason, failures) if part) or "degraded")
     if not ranking.hits:
         best = max((score for score in scores if score is not None), default=None)
         if args.min_score is None or best is None:
-            print_error("nothing found")
+            out.error("nothing found")
         else:
-            print_error(f"no hit has a score of {args.min_score:g} or more; the best score is {best:.3g}")
+            out.error(f"no hit has a score of {args.min_score:g} or more; the best score is {best:.3g}")
     elif context is not None:
         if context.reason:
-            print_error(context.reason)
-        print_text(context.text)
+            out.error(context.reason)
+        out.text(context.text)
     elif args.ids or (in_pipe() and not args.explain):
         for rank, (hit, score) in enumerate(zip(ranking, scores, strict=False), start=1):
             text = "" if args.ids else hit.text if args.full else snippet(hit.text, query).text
-            print_tsv(*((hit.id,) if args.ids else (rank, score, hit.id, text)))
+            out.tsv(*((hit.id,) if args.ids else (rank, score, hit.id, text)))
     else:
         _print_hits(ranking, scores[: len(ranking)], query, args)
     return 0
@@ -89,7 +85,7 @@ def _print_data(
         data["why"] = ranking.why_all()
     else:
         del data["cut"]  # the texts of dropped candidates are long; the trace contains their ids and ranks
-    return print_json(data)
+    return out.json(data)
 
 
 async def _search(args: argparse.Namespace, query: str) -> tuple[Ranking, DisplayScores, PromptContext | None]:
@@ -128,7 +124,7 @@ def _print_hits(ranking: Ranking, scores: DisplayScores, query: str, args: argpa
     moves = {path.id: find_move(path, flow) for path in flow.kept}
     for rank, (hit, score) in enumerate(zip(ranking, scores, strict=True), start=1):
         if rank > 1:
-            print_text()
+            out.text()
         bars = score_scale(args) != "raw"
         text = "–" if score is None else f"{score:.2f}" if bars else f"{score:.3g}"
         tail = f"{text:>7}"
@@ -137,23 +133,23 @@ def _print_hits(ranking: Ranking, scores: DisplayScores, query: str, args: argpa
         room = width() - len(_MARGIN) - display_width(tail)
         title = short_id(hit_title(hit), room - 1)
         gap = " " * max(1, room - display_width(title))
-        print_text(f"{rank:>2} {style(title, 'bold')}{gap}{style(tail, 'cyan')}")
+        out.text(f"{rank:>2} {style(title, 'bold')}{gap}{style(tail, 'cyan')}")
         if place := hit_location(hit):
             _print_dim(place)
         for line in _snippet_lines(hit, query, max_lines=None if args.full else 2):
-            print_rich(line)
+            out.rich(line)
         move = moves.get(hit.id)
         if move is not None:
             _print_dim(clip_phrase(f"{move.sign} {move.reason}", width() - len(_MARGIN)))
     if args.explain:
         for rank, hit in enumerate(ranking, start=1):
-            print_text()
-            print_text(style(f"{rank:>2} {short_id(hit_title(hit), width() - 3)}", "bold"))
-            print_text(wrap(ranking.why(hit.id), indent=_MARGIN))
+            out.text()
+            out.text(style(f"{rank:>2} {short_id(hit_title(hit), width() - 3)}", "bold"))
+            out.text(wrap(ranking.why(hit.id), indent=_MARGIN))
 
 
 def _print_dim(text: str) -> None:
-    print_text(_MARGIN + style(clip(text, width() - len(_MARGIN)), "dim"))
+    out.text(_MARGIN + style(clip(text, width() - len(_MARGIN)), "dim"))
 
 
 def _snippet_lines(hit: Hit, query: str, *, max_lines: int | None) -> list[Text]:
@@ -186,16 +182,16 @@ def run_explain(args: argparse.Namespace) -> int:
     if args.id:
         reason = ranking.why(args.id)
         if args.json:
-            return print_json({"id": args.id, "why": reason})
-        print_text(wrap(reason))
+            return out.json({"id": args.id, "why": reason})
+        out.text(wrap(reason))
         return 0
     explanation = ranking.explain(query=query, top=args.top)
     if args.output:
-        print_note(str(explanation.save(args.output)))
+        out.note(str(explanation.save(args.output)))
     elif args.json:
-        print_json(_explanation_data(explanation))
+        out.json(_explanation_data(explanation))
     else:
-        print_text(explanation.text(width=width(), paint=style, curves=not in_pipe()))
+        out.text(explanation.text(width=width(), paint=style, curves=not in_pipe()))
     return 0
 
 
@@ -245,3 +241,80 @@ def _explanation_data(explanation: Explanation) -> JsonObject:
         ranks = {column.label: path.places[column.key].rank for column in flow.columns if column.key in path.places}
         hits.append({"id": path.id, "place": path.final, "move": move.up, "reason": move.reason, "ranks": ranks})
     return {"query": flow.query, "columns": [column.label for column in flow.columns], "hits": hits}
+
+
+DEFAULT_HOPS = 1
+
+
+def run_ask(args: argparse.Namespace) -> int:
+    """Answer the question; exit code 0 even if there is no answer."""
+    if args.store is not None and args.pack is not None:
+        raise ConfigError("--store and --pack are mutually exclusive: ask either an index or a knowledge pack.")
+    question = check_query(" ".join(args.question))
+    if args.store is None:
+        answer = _ask_pack(args, question)
+    elif args.hops != DEFAULT_HOPS:
+        raise ConfigError("--hops requires --pack: an index has no links to follow.")
+    else:
+        where = parse_shell_filter(args.where) or None
+        options = {"k": args.max_results, "where": where, "deadline_s": args.deadline, "explain": args.explain}
+        with Index(args.store, rerank=args.cross_encoder, read_only=True) as index:
+            answer = index.ask(question, writer=_create_writer(args), **options)
+    if args.json:
+        return out.json(answer)
+    return _print_answer(answer)
+
+
+def _ask_pack(args: argparse.Namespace, question: str) -> JsonObject:
+    pack: Path | None = args.pack
+    if pack is not None and pack.is_file():
+        with pack.open("rb") as file:
+            if file.read(15) == b"SQLite format 3":
+                raise ConfigError(f"{pack} is an index, not a pack. Use: --store {shell_path(pack)}")
+    if args.where:
+        raise ConfigError("--where requires --store: passages in a pack have no metadata.")
+    writer = _create_writer(args)
+    if pack is None:
+        with Progress("building the sample pack") as progress:
+            pack = run_sync(sample_pack(progress=progress.update))
+    with KnowledgeGraphAgent(
+        pack, enable_cross_encoder=args.cross_encoder, max_results=args.max_results, hops=args.hops, writer=writer
+    ) as agent:
+        return agent.query(question, deadline_s=args.deadline, explain=args.explain)
+
+
+def _create_writer(args: argparse.Namespace) -> Writer | None:
+    if args.endpoint is None:
+        return None
+    if args.model is None:
+        raise ConfigError("--endpoint requires --model: name a model served by the endpoint.")
+    client = ChatClient(args.endpoint, args.model, api_key_env=args.api_key_env, allow_loopback=args.allow_loopback)
+    return ChatWriter(client)
+
+
+def _print_answer(answer: JsonObject) -> int:
+    for warning in answer["warnings"]:
+        out.error(warning)
+    if answer["degraded"]:
+        out.error(f"degraded: {answer['reason']}")
+    if answer["found"] and answer["extractive"]:
+        out.text(style("Extractive answer, quoted from the sources:", "dim"))
+    for line in answer["answer"].splitlines():
+        out.text(style(wrap(line), "bold"))
+    if answer["sources"]:
+        out.text()
+    for source in answer["sources"]:
+        label, name = f"[{source['number']}]", source["heading"] or source["title"]
+        label += f" {name} ({source['id']})" if name and name != source["id"] else f" {source['id']}"
+        if "page" in source:
+            label += f", page {source['page']}"
+        out.text(style(clip_words(label, width()), "cyan" if source["cited"] else "dim"))
+        if source["cited"]:
+            out.text(f"    {clip_words(source['excerpt'], width() - 4)}")
+    for rank, row in enumerate(answer.get("explanation", ()), start=1):
+        out.text()
+        out.text(style(f"{rank}. {row['title']}", "bold"))
+        out.text(wrap(row["why"]))
+    for note in answer["notes"]:
+        out.text(style(wrap(f"note: {note}"), "dim"))
+    return 0

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 
 from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent
 from resift.agent.pack import Pack
-from resift.cli.terminal import print_note
+from resift.cli.terminal import out
 from resift.config import load_yaml
 from resift.errors import InputError, require
 from resift.index import Index
@@ -68,10 +68,10 @@ def run_serve(args: argparse.Namespace) -> int:
     scheme = "https" if listening.tls else "http"
     host = f"[{listening.host}]" if ":" in listening.host else listening.host
     access = "API key required" if keys.needed else "no API key required"
-    print_note(f"Resift is at {scheme}://{host}:{port} ({access}). Press Ctrl-C to stop.")
+    out.note(f"Resift is at {scheme}://{host}:{port} ({access}). Press Ctrl-C to stop.")
     is_local = listening.host.startswith("127.") or listening.host in ("localhost", "::1")
     if not keys.needed and not is_local:
-        print_note("Anyone who can reach this address can use it. Require keys with: --api-key-file FILE")
+        out.note("Anyone who can reach this address can use it. Require keys with: --api-key-file FILE")
     sys.stderr.flush()
     return serve(options, listening, listener=listener, make_app=make_app)
 
@@ -128,7 +128,7 @@ def run_mcp(args: argparse.Namespace) -> int:
     if args.store is None and args.pack is None:
         raise InputError("Specify what to search: --store FILE, --pack PACK, or both.")
     if sys.stdin.isatty():
-        print_note("Waiting for an assistant. Add this command to its configuration. Press Ctrl-D to stop.")
+        out.note("Waiting for an assistant. Add this command to its configuration. Press Ctrl-D to stop.")
     with ExitStack() as stack:
         index = agent = None
         if args.store is not None:

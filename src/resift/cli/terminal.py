@@ -55,75 +55,6 @@ def width() -> int:
     return max(40, min(120, shutil.get_terminal_size((80, 24)).columns))
 
 
-def print_text(text: str = "") -> None:
-    """Write a line of text to stdout."""
-    write(text, sys.stdout)
-
-
-def print_note(text: str) -> None:
-    """Write a line of text to stderr."""
-    write(text, sys.stderr)
-
-
-def print_error(message: str) -> int:
-    """Write one line to stderr and return the exit code 1."""
-    print_note(f"{style('resift:', 'red', stream=sys.stderr)} {' '.join(message.split())}")
-    return 1
-
-
-def print_json(data: object) -> int:
-    """Write canonical JSON, indented on a terminal, one line in a pipe; return the exit code 0."""
-    sys.stdout.write((to_json(data) if in_pipe() else escape_in_json(to_json(data, indent=2))) + "\n")
-    return 0
-
-
-def print_tsv(*values: object) -> None:
-    """Write a line of tab-separated values for other programs; newlines and tabs in values become spaces."""
-    texts = [f"{value:.6g}" if isinstance(value, float) else str(value or "") for value in values]
-    sys.stdout.write("\t".join(map(one_line, texts)) + "\n")
-
-
-def print_table(
-    headers: Sequence[str], rows: Iterable[Sequence[object]], *, stretch: int = -1, wrap: bool = False
-) -> None:
-    """Write a table that fits the terminal; the column `stretch` is clipped if space is tight.
-
-    Numbers are right-aligned and never clipped. Columns that do not fit follow in another table, which repeats
-    the first column. With `wrap`, the last column is wrapped instead of clipped.
-    """
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    def to_cell(value: object) -> str:
-        if isinstance(value, float):
-            return f"{value:.4g}"
-        return "–" if value is None else escape_controls(str(value)).replace("\n", " ").replace("\t", " ")
-
-    body = [[to_cell(value) for value in row] for row in rows]
-    flexible = range(len(headers))[-1 if wrap else stretch]
-    sizes = [max([display_width(head), *(display_width(row[i]) for row in body)]) for i, head in enumerate(headers)]
-    plain = not _has_styles(sys.stdout)
-    for i, columns in enumerate(_split_columns(headers, sizes, flexible)):
-        if i:
-            print_text()
-        table = Table(
-            box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0),
-            header_style="" if plain else "bold", border_style="" if plain else "dim",
-        )  # fmt: skip
-        for column in columns:
-            numeric = bool(body) and all(_NUMERIC.fullmatch(row[column]) for row in body)
-            table.add_column(
-                headers[column],
-                width=sizes[column],
-                justify="right" if numeric else "left",
-                no_wrap=not (wrap and column == flexible),
-                overflow="fold" if wrap else "ellipsis",
-            )
-        for row in body:
-            table.add_row(*(row[column] for column in columns))
-        print_rich(table)
-
-
 def _split_columns(headers: Sequence[str], sizes: list[int], flexible: int) -> list[list[int]]:
     """Return the columns of each table, and set the sizes that fit the terminal."""
 
@@ -148,15 +79,6 @@ def _split_columns(headers: Sequence[str], sizes: list[int], flexible: int) -> l
         for i in {table[-1], flexible} & set(table) - {first}:
             sizes[i] = max(4, min(natural[i], width() - total(table) + sizes[i]))
     return tables
-
-
-def print_rich(renderable: RenderableType) -> None:
-    """Write a rich renderable; its text must not contain control characters."""
-    console = _console(sys.stdout)
-    with console.capture() as capture:
-        console.print(renderable, soft_wrap=True)
-    # rich pads lines to the full width.
-    sys.stdout.writelines(line.rstrip() + "\n" for line in capture.get().splitlines())
 
 
 def _console(stream: TextIO) -> Console:
@@ -268,3 +190,81 @@ class Progress:
         )
         display.start()
         return display, display.add_task(self.label)
+
+
+class Output:
+    """Writes text, notes, errors and tables for people, JSON and tab-separated lines for programs."""
+
+    def text(self, text: str = "") -> None:
+        """Write a line of text to stdout."""
+        write(text, sys.stdout)
+
+    def note(self, text: str) -> None:
+        """Write a line of text to stderr."""
+        write(text, sys.stderr)
+
+    def error(self, message: str) -> int:
+        """Write one line to stderr and return the exit code 1."""
+        self.note(f"{style('resift:', 'red', stream=sys.stderr)} {' '.join(message.split())}")
+        return 1
+
+    def json(self, data: object) -> int:
+        """Write canonical JSON, indented on a terminal, one line in a pipe; return the exit code 0."""
+        sys.stdout.write((to_json(data) if in_pipe() else escape_in_json(to_json(data, indent=2))) + "\n")
+        return 0
+
+    def tsv(self, *values: object) -> None:
+        """Write a line of tab-separated values for other programs; newlines and tabs in values become spaces."""
+        texts = [f"{value:.6g}" if isinstance(value, float) else str(value or "") for value in values]
+        sys.stdout.write("\t".join(map(one_line, texts)) + "\n")
+
+    def table(
+        self, headers: Sequence[str], rows: Iterable[Sequence[object]], *, stretch: int = -1, wrap: bool = False
+    ) -> None:
+        """Write a table that fits the terminal; the column `stretch` is clipped if space is tight.
+
+        Numbers are right-aligned and never clipped. Columns that do not fit follow in another table, which repeats
+        the first column. With `wrap`, the last column is wrapped instead of clipped.
+        """
+        from rich.box import SIMPLE_HEAD
+        from rich.table import Table
+
+        def to_cell(value: object) -> str:
+            if isinstance(value, float):
+                return f"{value:.4g}"
+            return "–" if value is None else escape_controls(str(value)).replace("\n", " ").replace("\t", " ")
+
+        body = [[to_cell(value) for value in row] for row in rows]
+        flexible = range(len(headers))[-1 if wrap else stretch]
+        sizes = [max([display_width(head), *(display_width(row[i]) for row in body)]) for i, head in enumerate(headers)]
+        plain = not _has_styles(sys.stdout)
+        for i, columns in enumerate(_split_columns(headers, sizes, flexible)):
+            if i:
+                self.text()
+            table = Table(
+                box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0),
+                header_style="" if plain else "bold", border_style="" if plain else "dim",
+            )  # fmt: skip
+            for column in columns:
+                numeric = bool(body) and all(_NUMERIC.fullmatch(row[column]) for row in body)
+                table.add_column(
+                    headers[column],
+                    width=sizes[column],
+                    justify="right" if numeric else "left",
+                    no_wrap=not (wrap and column == flexible),
+                    overflow="fold" if wrap else "ellipsis",
+                )
+            for row in body:
+                table.add_row(*(row[column] for column in columns))
+            self.rich(table)
+
+    def rich(self, renderable: RenderableType) -> None:
+        """Write a rich renderable; its text must not contain control characters."""
+        console = _console(sys.stdout)
+        with console.capture() as capture:
+            console.print(renderable, soft_wrap=True)
+        # rich pads lines to the full width.
+        sys.stdout.writelines(line.rstrip() + "\n" for line in capture.get().splitlines())
+
+
+out = Output()

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from resift._internal.files import atomic_write
 from resift.cli.evaluate import open_collection
 from resift.cli.rerank import refuse_index
-from resift.cli.terminal import Progress, bar, print_json, print_table, print_text, style, wrap
+from resift.cli.terminal import Progress, bar, out, style, wrap
 from resift.errors import DataFormatError, InputError, shell_path
 from resift.evaluation.click_log import ClickLogFit, fit_click_log, label_clicks, read_click_log
 from resift.evaluation.evaluated_systems import system_from_file
@@ -66,10 +66,10 @@ def run_record(args: argparse.Namespace) -> int:
         )
     total = sum(len(collection.queries) for collection in collections)
     if args.json:
-        print_json({"recording": str(args.out), "queries": total, "new": new})
+        out.json({"recording": str(args.out), "queries": total, "new": new})
     else:
-        print_text(f"{args.out} has {total} queries, {new} of them new.")
-        print_text(f"Next: resift tune {shell_path(args.out)}")
+        out.text(f"{args.out} has {total} queries, {new} of them new.")
+        out.text(f"Next: resift tune {shell_path(args.out)}")
     return 0
 
 
@@ -100,7 +100,7 @@ def run_tune(args: argparse.Namespace) -> int:
     row = _compare(test, default, tuned.best, args.measure)
     adopt = row.mean > 0 and row.p <= MAX_P
     if args.json:
-        print_json(
+        out.json(
             {
                 "best": tuned.best.plain(),
                 "adopt": adopt,
@@ -135,23 +135,23 @@ def _compare(test: Recording, default: Setting, tuned: Setting, measure: str) ->
 
 def _print_report(tuned: TuningResult, row: Difference, trained_on: int, *, adopt: bool) -> None:
     summary = f"{tuned.tried} settings on {trained_on} training queries; best {row.measure} {tuned.value:.4f}"
-    print_text(wrap(summary))
-    print_table(["option", "best"], [[name, str(value)] for name, value in tuned.best.plain().items()])
-    print_text()
-    print_text(f"On {row.queries} held-out queries:")
+    out.text(wrap(summary))
+    out.table(["option", "best"], [[name, str(value)] for name, value in tuned.best.plain().items()])
+    out.text()
+    out.text(f"On {row.queries} held-out queries:")
     rows = [
         ["default", f"{row.base_mean:.4f}", "", ""],
         ["tuned", f"{row.other_mean:.4f}", f"{row.mean:+.4f}", f"{row.p:.4f}"],
     ]
-    print_table(["setting", row.measure, "difference", "p"], rows)
+    out.table(["setting", row.measure, "difference", "p"], rows)
     if trained_on < MIN_QUERIES:
         rule = f"with fewer than {MIN_QUERIES}, the default is hard to beat"
-        print_text(wrap(f"Only {trained_on} judged queries: {rule}."))
+        out.text(wrap(f"Only {trained_on} judged queries: {rule}."))
     advice = "Better on held-out queries: adopt the tuned setting."
     if not adopt:
         reason = "Not better on held-out queries" if row.mean <= 0 else "The difference is not significant"
         advice = f"{reason}: keep the default."
-    print_text(wrap(advice))
+    out.text(wrap(advice))
 
 
 def _fit_judged(args: argparse.Namespace, fit: ClickFit, header: Header) -> int:
@@ -166,13 +166,13 @@ def _report_fit(
 ) -> int:
     adopt = not fit.reason
     if args.json:
-        print_json({**asdict(fit), **counts, "best": fit.best.plain(), "adopt": adopt})
+        out.json({**asdict(fit), **counts, "best": fit.best.plain(), "adopt": adopt})
     else:
         best = fit.best
         shifts = f"weight of vector search: {best.dense_shift:+g}, of the reranker: {best.reranker_shift:+g}"
         result = f"Better on held-out queries. {shifts}" if adopt else f"The default is kept: {fit.reason}."
         for line in (*lines, result):
-            print_text(line)
+            out.text(line)
     _write_yaml(args, fit.best, header, adopt=adopt)
     return 0
 
@@ -181,9 +181,9 @@ def _record_clicks(args: argparse.Namespace, clicks: Collection) -> Recording:
     """Run each user query once and return the recording."""
     system = system_from_file(args.recording)
     with Progress("searching") as progress, TemporaryDirectory() as folder:
-        out = Path(folder) / "clicks.jsonl"
-        record(system, [clicks], out, index=None, key="clicks", depth=MAX_DEPTH, progress=progress.update)
-        return read_recording(out)
+        file = Path(folder) / "clicks.jsonl"
+        record(system, [clicks], file, index=None, key="clicks", depth=MAX_DEPTH, progress=progress.update)
+        return read_recording(file)
 
 
 def _fit_click_log(args: argparse.Namespace) -> int:
@@ -206,7 +206,7 @@ def _write_yaml(args: argparse.Namespace, best: Setting, header: Header, *, adop
     if args.yaml:
         atomic_write(args.yaml, tuned_yaml(best, header) if adopt else default_yaml(header))
         if not args.json:
-            print_text(f"{args.yaml} contains the {'tuned' if adopt else 'default'} pipeline.")
+            out.text(f"{args.yaml} contains the {'tuned' if adopt else 'default'} pipeline.")
 
 
 def tuned_yaml(setting: Setting, header: Header) -> str:
@@ -270,7 +270,7 @@ def run_calibrate(args: argparse.Namespace) -> int:
     if args.output:
         calibration.save(args.output)
     if args.json:
-        return print_json({"calibrator": calibration.to_dict(), "pairs": len(scores), **asdict(report)})
+        return out.json({"calibrator": calibration.to_dict(), "pairs": len(scores), **asdict(report)})
     rows = [
         (
             f"{bucket.low:.1f}–{bucket.high:.1f}",
@@ -281,17 +281,17 @@ def run_calibrate(args: argparse.Namespace) -> int:
         )
         for bucket in report.bins
     ]
-    print_table(["probability", "pairs", "predicted", "observed", ""], rows, stretch=0)
+    out.table(["probability", "pairs", "predicted", "observed", ""], rows, stretch=0)
     held_out = "on held-out pairs" if report.held_out else "on the fitted pairs: too few to hold any out"
     message = (
         f"{args.method}, {len(scores)} pairs ({sum(relevant)} relevant): calibration error "
         f"{report.error:.3f}, Brier {report.brier:.3f}, log loss {report.log_loss:.3f} {held_out}."
     )
-    print_text(wrap(message))
+    out.text(wrap(message))
     if args.output:
-        print_text(f"Wrote {args.output}")
+        out.text(f"Wrote {args.output}")
     else:
-        print_text(style(wrap("Nothing was written; -o FILE saves the calibration."), "dim"))
+        out.text(style(wrap("Nothing was written; -o FILE saves the calibration."), "dim"))
     return 0
 
 

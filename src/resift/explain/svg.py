@@ -143,12 +143,12 @@ class PictureSize:
     width: int
     label: int
     row: int = 38
+    list_row: int = 19
+    """Minimum height of a row in a list."""
     radius: int = 12
     top: int = 58
     left: int = 30
     name_chars: int = 34
-    list_row: int = 19
-    """Minimum height of a row in a list."""
 
 
 WIDE = PictureSize(width=1088, label=330)

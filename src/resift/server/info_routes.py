@@ -14,13 +14,15 @@ from markupsafe import Markup
 from msgspec import Struct
 
 from resift import __version__
+from resift.explain.flow import hit_body, hit_title
 from resift.explain.svg import PICTURE_STYLE, html, html_page, join_markup
 from resift.ranking.fusion.methods import METHODS
 from resift.rerankers.cross_encoder import CrossEncoderReranker
 from resift.server.endpoint import DEADLINE_HEADER, Operation, Request, Response
 from resift.server.schema import OPENAI, TEI
-from resift.server.search_routes import MAX_DEPTH, RERANKERS, IndexSummary, SearchService
+from resift.server.search_routes import MAX_DEPTH, RERANKERS, SearchService
 from resift.server.state import ServerState
+from resift.stores.sqlite import SQLiteStore
 from resift.types import JsonMapping, JsonObject
 
 _MEDIA_TYPES = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml", "html": "text/html"}
@@ -38,6 +40,15 @@ _PLAYGROUND_HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cache-control": "no-cache",
 }
+
+
+SAMPLED_DOCUMENTS = 60
+"""Number of sampled documents whose titles and metadata describe an index in the playground."""
+
+MAX_LISTED_IDS = 200_000
+"""Larger indexes are described without sample queries, because listing their ids takes seconds."""
+
+SAMPLE_QUERIES = 5
 
 
 class Health(Struct):
@@ -62,6 +73,17 @@ class ModelList(Struct):
 
     object: str
     data: list[ModelRow]
+
+
+class IndexSummary(Struct, kw_only=True):
+    """Description of an index. Values that its store cannot provide are None or empty."""
+
+    name: str
+    passages: int | None = None
+    files: int | None = None
+    embedder: str = ""
+    keys: list[str] = []
+    queries: list[str] = []
 
 
 class PlaygroundOptions(Struct):
@@ -151,6 +173,29 @@ async def _tei_info(request: Request) -> Response:
     return Response(info)
 
 
+async def _summarize(store: SQLiteStore) -> IndexSummary:
+    facts = await asyncio.to_thread(store.metadata)
+    summary = IndexSummary(
+        name=store.name, passages=facts.documents, files=len(await store.sources()) or None, embedder=facts.embedder
+    )
+    if not facts.documents or facts.documents > MAX_LISTED_IDS:
+        return summary
+    ids = await store.ids()
+    hits = await store.get(ids[:: max(1, len(ids) // SAMPLED_DOCUMENTS)][:SAMPLED_DOCUMENTS])
+    summary.keys = sorted({key for hit in hits for key, value in hit.metadata.items() if value is not None})
+    # Sample queries are last headings or first words. Names with digits are skipped as likely item numbers.
+    names = []
+    for hit in hits:
+        name = hit_title(hit).rpartition(" › ")[2]
+        if name in (hit.id, str(hit.metadata.get("path") or "").rpartition("/")[2]):
+            name = " ".join(hit_body(hit).split()[:7])
+        names.append(name.strip(" #:.…"))
+    words = [name for name in dict.fromkeys(names) if name and not any(char.isdigit() for char in name)]
+    words.sort(key=lambda name: " " not in name)  # names with several words first, otherwise in index order
+    summary.queries = words[:SAMPLE_QUERIES]
+    return summary
+
+
 def _playground_operations(server: ServerState, search: SearchService) -> list[Operation]:
     folder = files("resift.server") / "playground"
     playground_files = [file for file in folder.iterdir() if file.name.rpartition(".")[2] in _MEDIA_TYPES]
@@ -167,6 +212,10 @@ def _playground_operations(server: ServerState, search: SearchService) -> list[O
         return Operation("GET", path, "A file of the playground", send_file, media_type=kind, needs_key=False)
 
     async def options(request: Request) -> Response:
+        if server.options.stores:
+            indexes = [await _summarize(store) for store in await search.indexes()]
+        else:
+            indexes = [IndexSummary(name=ref.name) for ref in (server.pipeline.stores if server.pipeline else ())]
         return Response(
             PlaygroundOptions(
                 version=__version__,
@@ -176,7 +225,7 @@ def _playground_operations(server: ServerState, search: SearchService) -> list[O
                 fusions=sorted(METHODS),
                 rerankers=list(RERANKERS),
                 most_depth=MAX_DEPTH,
-                indexes=await search.describe(),
+                indexes=indexes,
                 ask=search.has_index or server.options.pack is not None,
             )
         )

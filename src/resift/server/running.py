@@ -98,18 +98,17 @@ def run_worker(
     app = make_app(options)
     state: ServerState = app.state.server
     connections = LimitedConnection.with_limits(options.limits)
+    off: dict[str, Any] = dict.fromkeys(("access_log", "server_header", "proxy_headers"), False)
     config = uvicorn.Config(
         app,
         http=connections,
         ws="none",
         lifespan="on",
         log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=max(1, round(listen.drain_s)),
+        **off,
         **listen.tls,
     )
     worker = _Worker(config, state, connections, listener, delay_s=listen.drain_delay_s)

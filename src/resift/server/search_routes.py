@@ -19,7 +19,6 @@ from resift.agent.multi_doc import MultiDocSynthesizer, answer_from_ranking, cle
 from resift.agent.writers import ExtractiveWriter
 from resift.deadline import Deadline
 from resift.errors import InputError
-from resift.explain.flow import hit_body, hit_title
 from resift.external.candidates import read_hits
 from resift.ingest.indexing import open_index
 from resift.pipeline.defaults import FETCH, views
@@ -63,13 +62,6 @@ INDEX_BATCH = 100
 EMBEDDING_SHARE = 0.6
 """Maximum share of the time before a deadline for embedding the documents of a request."""
 
-SAMPLED_DOCUMENTS = 60
-"""Number of sampled documents whose titles and metadata describe an index in the playground."""
-
-MAX_LISTED_IDS = 200_000
-"""Larger indexes are described without sample queries, because listing their ids takes seconds."""
-
-SAMPLE_QUERIES = 5
 MAX_CONTEXT_TOKENS = 100_000
 
 K = TypeVar("K")
@@ -203,40 +195,6 @@ def search_operations(server: ServerState, search: SearchService) -> list[Operat
     ]
 
 
-class IndexSummary(Struct, kw_only=True):
-    """Description of an index. Values that its store cannot provide are None or empty."""
-
-    name: str
-    passages: int | None = None
-    files: int | None = None
-    embedder: str = ""
-    keys: list[str] = []
-    queries: list[str] = []
-
-
-async def _summarize(store: SQLiteStore) -> IndexSummary:
-    facts = await asyncio.to_thread(store.metadata)
-    summary = IndexSummary(
-        name=store.name, passages=facts.documents, files=len(await store.sources()) or None, embedder=facts.embedder
-    )
-    if not facts.documents or facts.documents > MAX_LISTED_IDS:
-        return summary
-    ids = await store.ids()
-    hits = await store.get(ids[:: max(1, len(ids) // SAMPLED_DOCUMENTS)][:SAMPLED_DOCUMENTS])
-    summary.keys = sorted({key for hit in hits for key, value in hit.metadata.items() if value is not None})
-    # Sample queries are last headings or first words. Names with digits are skipped as likely item numbers.
-    names = []
-    for hit in hits:
-        name = hit_title(hit).rpartition(" › ")[2]
-        if name in (hit.id, str(hit.metadata.get("path") or "").rpartition("/")[2]):
-            name = " ".join(hit_body(hit).split()[:7])
-        names.append(name.strip(" #:.…"))
-    words = [name for name in dict.fromkeys(names) if name and not any(char.isdigit() for char in name)]
-    words.sort(key=lambda name: " " not in name)  # names with several words first, otherwise in index order
-    summary.queries = words[:SAMPLE_QUERIES]
-    return summary
-
-
 class SearchService:
     """Searches with one pipeline per combination of settings and answers questions from the results."""
 
@@ -339,13 +297,10 @@ class SearchService:
                 )
             return self._agent
 
-    async def describe(self) -> list[IndexSummary]:
-        """Describe the indexes of the server: counts, filter keys and sample queries."""
-        if not self._server.options.stores:
-            refs = [] if self._server.pipeline is None else self._server.pipeline.stores
-            return [IndexSummary(name=ref.name) for ref in refs]
+    async def indexes(self) -> list[SQLiteStore]:
+        """Return the open index files of the server."""
         await self._open_stores()
-        return [await _summarize(store) for store in self._stores or ()]
+        return self._stores or []
 
     async def close(self) -> None:
         """Close the indexes and the pack."""

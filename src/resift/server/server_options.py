@@ -19,12 +19,8 @@ from resift.validation import check_fields
 class Limits:
     """Limits that keep one client from starving the others.
 
-    A pair is a query with a document, or with one window of a long document. `max_pairs` limits the pairs
-    admitted at once. A request beyond the limit waits for at most `max_wait_s` and then gets 429.
-    `max_windows` limits the texts to embed in one request, in windows of the model.
-    `max_candidates` limits the hits to fuse or explain in one request.
-    `max_requests` limits the requests in progress whose bodies have been read, because parsing takes time.
-    `max_bytes_held` limits the memory of all bodies that are being received.
+    A pair is a query with a document, or with one window of a long document. A request beyond `max_pairs` waits
+    for at most `max_wait_s` and then gets 429.
     """
 
     max_body_bytes: int = 16 << 20
@@ -32,10 +28,15 @@ class Limits:
     max_documents: int = 10_000
     max_text_chars: int = 1_000_000
     max_pairs: int = 2_048
+    """Maximum number of pairs that are admitted at once."""
     max_windows: int = 4_096
+    """Maximum size of the texts to embed in one request, in windows of the model."""
     max_candidates: int = 20_000
+    """Maximum number of hits to fuse or explain in one request."""
     max_requests: int = 64
+    """Maximum number of requests in progress whose bodies have been read, because parsing takes time."""
     max_bytes_held: int = 256 << 20
+    """Maximum memory of all bodies that are being received."""
     max_wait_s: float = 1.0
     max_backlog_s: float = 30.0
     max_connections: int = 2_000
