@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from resift import __version__, demo
+from resift import __version__
 from resift._internal.sync import run_sync
 from resift.cli.terminal import Progress, bar, count, in_pipe, out, style, width, wrap
 from resift.errors import (
@@ -256,6 +256,8 @@ def _print_findings(findings: list[Finding], broken: list[Finding]) -> None:
 
 def run_demo(args: argparse.Namespace) -> int:
     """Run the demo; exit code 0 even if models are missing, which is reported on stderr."""
+    from resift import demo
+
     with Progress("") as progress:
 
         def show_progress(label: str, done: int, total: int) -> None:

@@ -10,23 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from resift._internal.sync import run_sync
-from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent
-from resift.agent.multi_doc import Writer
-from resift.agent.pack_build import sample_pack
-from resift.agent.writers import ChatWriter
 from resift.cli.arguments import score_scale
 from resift.cli.rerank import choose_input, read_input, refuse_index
 from resift.cli.terminal import Progress, bar, in_pipe, out, style, width, wrap
 from resift.errors import ConfigError, DataFormatError, InputError, shell_path
 from resift.explain import Explanation
 from resift.explain.flow import find_move, hit_body, hit_location, hit_title, read_flow
-from resift.index import Index
 from resift.ingest.indexing import open_index
 from resift.ingest.sources import decode
 from resift.pipeline.pipeline import Pipeline
 from resift.pipeline.scored_search import search_with_relevance, search_with_scores
 from resift.ranking.context import PromptContext
-from resift.rerankers.hosted import ChatClient
 from resift.stores.filters import parse_shell_filter
 from resift.text.snippets import clip, clip_phrase, clip_words, display_width, short_id, snippet
 from resift.types import Hit, JsonObject, Ranking
@@ -34,6 +28,8 @@ from resift.validation import check_query
 
 if TYPE_CHECKING:
     from rich.text import Text
+
+    from resift.agent.writers import ChatWriter
 
 _BAR_COLUMNS = 8
 _MARGIN = "   "
@@ -250,6 +246,8 @@ def run_ask(args: argparse.Namespace) -> int:
     """Answer the question; exit code 0 even if there is no answer."""
     if args.store is not None and args.pack is not None:
         raise ConfigError("--store and --pack are mutually exclusive: ask either an index or a knowledge pack.")
+    from resift.index import Index
+
     question = check_query(" ".join(args.question))
     if args.store is None:
         answer = _ask_pack(args, question)
@@ -266,6 +264,9 @@ def run_ask(args: argparse.Namespace) -> int:
 
 
 def _ask_pack(args: argparse.Namespace, question: str) -> JsonObject:
+    from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent
+    from resift.agent.pack_build import sample_pack
+
     pack: Path | None = args.pack
     if pack is not None and pack.is_file():
         with pack.open("rb") as file:
@@ -283,11 +284,14 @@ def _ask_pack(args: argparse.Namespace, question: str) -> JsonObject:
         return agent.query(question, deadline_s=args.deadline, explain=args.explain)
 
 
-def _create_writer(args: argparse.Namespace) -> Writer | None:
+def _create_writer(args: argparse.Namespace) -> ChatWriter | None:
     if args.endpoint is None:
         return None
     if args.model is None:
         raise ConfigError("--endpoint requires --model: name a model served by the endpoint.")
+    from resift.agent.writers import ChatWriter
+    from resift.rerankers.hosted import ChatClient
+
     client = ChatClient(args.endpoint, args.model, api_key_env=args.api_key_env, allow_loopback=args.allow_loopback)
     return ChatWriter(client)
 
