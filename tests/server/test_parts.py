@@ -252,8 +252,10 @@ def test_bodies_are_read_leniently_within_limits():
     for wrong in ({"n": True}, {"n": 0}, {"yes": "perhaps"}, [], "x", {"texts": ["abcd"]}, {"texts": [""] * 3}):
         with pytest.raises(RequestFailed):
             reader.read(json.dumps(wrong).encode())
-    with pytest.raises(RequestFailed):
-        RequestReader(Body, Limits(), strict=True).read(b'{"more": 1}')
+    strict = RequestReader(Body, Limits(), strict=True)
+    for wrong in (b'{"more": 1}', b'{"n": 1, "n": 2}'):
+        with pytest.raises(RequestFailed):
+            strict.read(wrong)
 
 
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists, max_leaves=20))

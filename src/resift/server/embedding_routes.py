@@ -69,7 +69,7 @@ def embedding_operations(server: ServerState) -> list[Operation]:
     tei = RequestReader(TeiEmbeddingRequest, limits, strict=strict)
 
     def parse(body: bytes, reader: RequestReader[T], name: str) -> T:
-        value = parse_json(body)
+        value = parse_json(body, unique_keys=strict)
         items = value.get(name) if isinstance(value, dict) else None
         first = items[0] if isinstance(items, list) and items else None
         if isinstance(first[0] if isinstance(first, list) and first else first, int):

@@ -65,7 +65,7 @@ def _rerank_operation(server: ServerState, path: str) -> Operation:
             nonlocal dialect
             if len(dialects) == 1:
                 return readers[dialect.name].read(data)
-            value = parse_json(data)
+            value = parse_json(data, unique_keys=options.strict)
             fields = value.keys() if isinstance(value, dict) else ()
             dialect = next((other for other in dialects if not other.marks.isdisjoint(fields)), dialect)
             request.errors, request.dialect = dialect.errors, dialect.name
@@ -271,7 +271,7 @@ def _score_operation(server: ServerState, path: str) -> Operation:
     readers = {sides: RequestReader(struct, options.limits, strict=options.strict) for sides, struct in _SIDES.items()}
 
     def parse(data: bytes) -> tuple[tuple[str, str], ScoreRequest]:
-        value = parse_json(data)
+        value = parse_json(data, unique_keys=options.strict)
         fields = value if isinstance(value, dict) else {}
         # If no pair of names is complete, the first pair is reported as missing.
         complete = [pair for pair in _SIDES if all(fields.get(name) is not None for name in pair)]

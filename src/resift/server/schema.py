@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Meta, Struct, defstruct
 
 from resift.server.server_options import Limits
-from resift.types import JsonValue
+from resift.types import JsonObject, JsonValue
 from resift.validation import NOT_BLANK, Problem, find_problems
 
 TeiType = Literal["Empty", "Overloaded", "Unhealthy", "Backend", "Validation", "Tokenizer"]
@@ -153,15 +153,16 @@ class RequestReader(Generic[S]):
     def __init__(self, struct: type[S], limits: Limits, *, strict: bool = False) -> None:
         self.type: type[S] = limit_struct(struct, limits, strict)
         self._decoder: msgspec.json.Decoder[S] = msgspec.json.Decoder(self.type)
+        self._strict = strict
 
     def read(self, body: bytes) -> S:
         """Return the request, or raise RequestFailed for the first error."""
-        if len(body) <= MAX_VALUES:
+        if not self._strict and len(body) <= MAX_VALUES:
             try:
                 return self._decoder.decode(body)
             except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
                 pass  # parse it again below, to repair it or to describe the error
-        return self.convert(parse_json(body))
+        return self.convert(parse_json(body, unique_keys=self._strict))
 
     def convert(self, value: JsonValue) -> S:
         """Convert a parsed body to a request, or raise RequestFailed for the first error."""
@@ -178,7 +179,7 @@ class RequestReader(Generic[S]):
         raise RequestFailed(kind, _describe(problem))
 
 
-def parse_json(body: bytes) -> JsonValue:
+def parse_json(body: bytes, *, unique_keys: bool = False) -> JsonValue:
     """Parse a UTF-8 JSON body without NaN and with limited nesting. Lone surrogates are replaced by "?"."""
     if not body.strip():
         raise RequestFailed("invalid", "The body is empty; send JSON")
@@ -187,6 +188,8 @@ def parse_json(body: bytes) -> JsonValue:
         raise RequestFailed("too_large", f"The body has more than {MAX_VALUES} values")
     body = body.removeprefix(b"\xef\xbb\xbf")  # a byte order mark, which some clients send
     try:
+        if unique_keys:
+            return json.loads(body, object_pairs_hook=_refuse_repeated_keys, parse_constant=_refuse_constant)
         return msgspec.json.decode(body)
     except UnicodeDecodeError:
         raise RequestFailed("invalid", "The body is not UTF-8") from None
@@ -218,6 +221,13 @@ def _map_values(value: JsonValue, change: Callable[[JsonValue], JsonValue]) -> J
     if isinstance(value, dict):
         return {change(key): _map_values(item, change) for key, item in value.items()}
     return change(value)
+
+
+def _refuse_repeated_keys(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise RequestFailed("invalid", "The body contains a duplicate key")
+    return value
 
 
 def _refuse_constant(constant: str) -> None:
