@@ -10,9 +10,9 @@ import os
 import re
 import time
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -223,14 +223,11 @@ class Request:
         elapsed_s = time.monotonic() - self.started_s
         return Deadline.after(max(0.0, min(milliseconds) / 1000 - elapsed_s))
 
-    @asynccontextmanager
-    async def admit(self, pairs: int, documents: int, deadline: Deadline) -> AsyncIterator[None]:
+    def admit(self, pairs: int, documents: int, deadline: Deadline) -> AbstractAsyncContextManager[None]:
         """Admit this many pairs while the context is open, or raise RequestFailed."""
         self.pairs, self.documents = pairs, documents
         body_bytes = self.body_bytes if documents else None
-        admission = self.server.admission
-        async with admission.admit(pairs, deadline=deadline, body_bytes=body_bytes):
-            yield
+        return self.server.admission.admit(pairs, deadline=deadline, body_bytes=body_bytes)
 
     async def before_deadline(self, deadline: Deadline, work: Awaitable[T]) -> T:
         """Return the result of work without partial results, or raise RequestFailed after the deadline."""
@@ -242,26 +239,25 @@ class Request:
 
     def failure(self, exc: Exception) -> Response:
         """Return the response for an exception, in the error format of the route or the dialect."""
-        error = self._public_error(exc)
+        if isinstance(exc, RequestFailed):
+            error = exc
+        elif isinstance(exc, InputError):
+            error = RequestFailed("invalid", str(exc))
+        elif isinstance(exc, (RetrievalError, DeadlineExceeded)):
+            error = RequestFailed("upstream", str(exc))
+        else:
+            stack = "".join(traceback.format_tb(exc.__traceback__))
+            log.error("request %s failed: %s\n%s", self.id, type(exc).__name__, stack)
+            # Clients see only messages of Resift errors, because others may quote a document.
+            is_public = isinstance(exc, ResiftError)
+            message = str(exc) if is_public else "Internal error; see the server's log for this id"
+            error = RequestFailed("internal", message)
         form = self.errors or error_form_for_path(self.path)
         status, body = form.body(error, self.id)
         headers = {"retry-after": str(error.retry_after_s)} if error.retry_after_s else {}
         if error.kind == "unauthorized":
             headers["www-authenticate"] = "Bearer"
         return Response(body, status, headers)
-
-    def _public_error(self, exc: Exception) -> RequestFailed:
-        # Clients see only messages of Resift errors, because others may quote a document.
-        if isinstance(exc, RequestFailed):
-            return exc
-        if isinstance(exc, InputError):
-            return RequestFailed("invalid", str(exc))
-        if isinstance(exc, (RetrievalError, DeadlineExceeded)):
-            return RequestFailed("upstream", str(exc))
-        stack = "".join(traceback.format_tb(exc.__traceback__))
-        log.error("request %s failed: %s\n%s", self.id, type(exc).__name__, stack)
-        message = str(exc) if isinstance(exc, ResiftError) else "Internal error; see the server's log for this id"
-        return RequestFailed("internal", message)
 
     async def send(self, send: Send, response: Response) -> None:
         """Send a response with the headers that describe its ranking."""

@@ -14,7 +14,6 @@ import logging
 import os
 import threading
 import zlib
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -193,25 +192,22 @@ def _parse_line(line: bytes) -> RatingSession | Rating | None:
 
 def _write_beir_folder(folder: Path, ratings: Ratings) -> None:
     query_ids = {query: f"q{number}" for number, query in enumerate(ratings.grades, start=1)}
-    (folder / "qrels").mkdir(exist_ok=True)
-    corpus = [_dump({"_id": _printable_id(id), "text": text}) for id, text in ratings.documents.items()]
-    _write_lines(folder / "corpus.jsonl", corpus)
-    queries = [_dump({"_id": id, "text": query}) for query, id in query_ids.items()]
-    _write_lines(folder / "queries.jsonl", queries)
-    rows = ["query-id\tcorpus-id\tscore"]
-    rows += [
+    rows = [
         f"{query_ids[query]}\t{_printable_id(id)}\t{grade}"
         for query, grades in ratings.grades.items()
         for id, grade in grades.items()
     ]
-    _write_lines(folder / "qrels" / "test.tsv", rows)
+    files = {
+        "corpus.jsonl": [_dump({"_id": _printable_id(id), "text": text}) for id, text in ratings.documents.items()],
+        "queries.jsonl": [_dump({"_id": id, "text": query}) for query, id in query_ids.items()],
+        "qrels/test.tsv": ["query-id\tcorpus-id\tscore", *rows],
+    }
+    (folder / "qrels").mkdir(exist_ok=True)
+    for name, lines in files.items():
+        # Only this user may read the files, because an existing folder may be open to others.
+        atomic_write(folder / name, "".join(f"{line}\n" for line in lines), mode=0o600)
 
 
 def _printable_id(id: str) -> str:
     # A tab or a line break in an id would inject a row into the table.
     return id if id.isprintable() else "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in id)
-
-
-def _write_lines(file: Path, lines: Iterable[str]) -> None:
-    # Only this user may read the files, because an existing folder may be open to others.
-    atomic_write(file, "".join(f"{line}\n" for line in lines), mode=0o600)
