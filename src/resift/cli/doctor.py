@@ -15,15 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from resift import __version__
 from resift._internal.sync import run_sync
 from resift.cli.terminal import Progress, bar, count, in_pipe, out, style, width, wrap
-from resift.errors import (
-    ConfigError,
-    InputError,
-    MissingExtraError,
-    ModelError,
-    did_you_mean,
-    install_command,
-    shell_path,
-)
+from resift.errors import ConfigError, InputError, ModelError, ResiftError, did_you_mean, install_command, shell_path
 from resift.models.engine import usable_cores
 from resift.models.locate import resolve
 from resift.models.pinning import probe_model
@@ -160,7 +152,7 @@ def probe_finding(finding: Finding) -> Finding:
         return finding
     try:
         report = probe_model(resolve(finding.name, download=False))
-    except (ModelError, MissingExtraError) as exc:
+    except ResiftError as exc:
         return replace(finding, state="broken", message=str(exc))
     if report.problems:
         return replace(finding, state="broken", message="; ".join(report.problems))

@@ -14,6 +14,7 @@ from resift.cli.evaluate import open_collection
 from resift.cli.rerank import refuse_index
 from resift.cli.terminal import Progress, bar, out, style, wrap
 from resift.errors import DataFormatError, InputError, shell_path
+from resift.evaluation import tuning
 from resift.evaluation.click_log import ClickLogFit, fit_click_log, label_clicks, read_click_log
 from resift.evaluation.evaluated_systems import system_from_file
 from resift.evaluation.measures import Judge, reliability
@@ -29,17 +30,6 @@ from resift.evaluation.recording import (
     weigh_rules,
 )
 from resift.evaluation.runner import Difference, Outcome, answer_cache_key, differences
-from resift.evaluation.tuning import (
-    SMALL_RECORDING,
-    ClickFit,
-    TuningResult,
-    fit_clicks,
-    fit_judged,
-    read_clicks,
-    split_by_hash,
-    split_by_name,
-    tune,
-)
 from resift.ranking.boosts import Boost, Recency
 from resift.ranking.order_model import MAX_DEPTH
 from resift.ranking.shape import Isotonic, Platt, Temperature
@@ -80,21 +70,21 @@ def run_tune(args: argparse.Namespace) -> int:
     if args.click_log is not None:
         return _fit_click_log(args)
     if args.clicks is not None:
-        recording = _record_clicks(args, read_clicks(args.clicks))
-        return _fit_judged(args, fit_clicks(recording), recording.header)
+        recording = _record_clicks(args, tuning.read_clicks(args.clicks))
+        return _fit_judged(args, tuning.fit_clicks(recording), recording.header)
     if args.recording.is_file():
         with args.recording.open("rb") as file:
             expected = "a recording, made by: resift record; or add --clicks or --click-log"
             refuse_index(file.read(16), str(args.recording), expected)
     recording = read_recording(args.recording)
     search_options = (args.train, args.test, args.held_out, args.budget)
-    if len(recording.queries) < SMALL_RECORDING and search_options == (None,) * 4:
-        return _fit_judged(args, fit_judged(recording, args.measure), recording.header)
+    if len(recording.queries) < tuning.SMALL_RECORDING and search_options == (None,) * 4:
+        return _fit_judged(args, tuning.fit_judged(recording, args.measure), recording.header)
     train, test = _split(recording, args)
     default = default_setting(recording.header)
     budget = 200 if args.budget is None else args.budget
     with Progress("tuning") as progress:
-        tuned = tune(
+        tuned = tuning.tune(
             train, measure=args.measure, budget=budget, seed=args.seed, start=default, progress=progress.update
         )
     row = _compare(test, default, tuned.best, args.measure)
@@ -120,10 +110,10 @@ def _split(recording: Recording, args: argparse.Namespace) -> tuple[Recording, R
         if len(recording.splits) > 1:
             splits = ", ".join(recording.splits)
             raise InputError(f"This recording has the splits {splits}. Name both: --train train --test test")
-        return split_by_hash(recording, 0.5 if args.held_out is None else args.held_out)
+        return tuning.split_by_hash(recording, 0.5 if args.held_out is None else args.held_out)
     if args.train is None or args.test is None:
         raise InputError("Pass both --train and --test, or neither to divide the queries.")
-    return split_by_name(recording, args.train, args.test)
+    return tuning.split_by_name(recording, args.train, args.test)
 
 
 def _compare(test: Recording, default: Setting, tuned: Setting, measure: str) -> Difference:
@@ -133,7 +123,7 @@ def _compare(test: Recording, default: Setting, tuned: Setting, measure: str) ->
     return differences(outcomes, judge.measures)[0]
 
 
-def _print_report(tuned: TuningResult, row: Difference, trained_on: int, *, adopt: bool) -> None:
+def _print_report(tuned: tuning.TuningResult, row: Difference, trained_on: int, *, adopt: bool) -> None:
     summary = f"{tuned.tried} settings on {trained_on} training queries; best {row.measure} {tuned.value:.4f}"
     out.text(wrap(summary))
     out.table(["option", "best"], [[name, str(value)] for name, value in tuned.best.plain().items()])
@@ -154,7 +144,7 @@ def _print_report(tuned: TuningResult, row: Difference, trained_on: int, *, adop
     out.text(wrap(advice))
 
 
-def _fit_judged(args: argparse.Namespace, fit: ClickFit, header: Header) -> int:
+def _fit_judged(args: argparse.Namespace, fit: tuning.ClickFit, header: Header) -> int:
     lines = [f"{fit.questions} queries, {fit.good} good hits, {fit.bad} bad ones"]
     if fit.error:
         lines.append(f"gain on held-out queries: {fit.gain:+.3f} ± {fit.error:.3f}")
@@ -162,7 +152,7 @@ def _fit_judged(args: argparse.Namespace, fit: ClickFit, header: Header) -> int:
 
 
 def _report_fit(
-    args: argparse.Namespace, fit: ClickFit | ClickLogFit, header: Header, lines: list[str], **counts: int
+    args: argparse.Namespace, fit: tuning.ClickFit | ClickLogFit, header: Header, lines: list[str], **counts: int
 ) -> int:
     adopt = not fit.reason
     if args.json:
