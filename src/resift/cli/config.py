@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from resift.cli.terminal import count, out, style
 from resift.config import inspect_yaml, load_yaml
 from resift.config.build import unset_key_variables
@@ -34,8 +36,6 @@ def run_config(args: argparse.Namespace) -> int:
     if args.action == "check":
         return _check(args)
     if args.action == "show":
-        import yaml
-
         data = load_yaml(args.file, expand=False).plain()
         if args.json:
             return out.json(data)

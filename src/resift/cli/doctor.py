@@ -10,7 +10,9 @@ import time
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+from packaging.requirements import Requirement
 
 from resift import __version__
 from resift._internal.sync import run_sync
@@ -24,9 +26,6 @@ from resift.native.library import native_kernel
 from resift.reranking import rerank
 from resift.stores.sqlite import SQLiteStore
 from resift.text.snippets import clip
-
-if TYPE_CHECKING:
-    from packaging.requirements import Requirement
 
 State = Literal["ok", "absent", "broken"]
 
@@ -93,8 +92,6 @@ def _check_all(required: list[str], *, probe: bool = False) -> list[Finding]:
 
 def read_extras() -> dict[str, list[Requirement]]:
     """Return the requirements of each user-facing extra, as declared by the installed package."""
-    from packaging.requirements import Requirement
-
     requirements = [Requirement(line) for line in metadata.requires("resift") or ()]
     extras: dict[str, list[Requirement]] = {}
     for name in sorted(set(metadata.metadata("resift").get_all("Provides-Extra") or ()) - {"all", "dev"}):

@@ -8,6 +8,8 @@ import sys
 import time
 from dataclasses import asdict
 
+import msgspec
+
 from resift.cli.terminal import Progress, count, out, style, wrap
 from resift.errors import ModelError, ModelNotAllowedError
 from resift.events import Event
@@ -101,8 +103,6 @@ def _describe(result: AddedModel) -> list[tuple[str, str]]:
 
 def _to_json(model: LockedModel) -> JsonObject:
     """Return all fields of a model; the lock file omits fields that have their default value."""
-    import msgspec
-
     return {**msgspec.structs.asdict(model), "files": msgspec.to_builtins(model.files)}
 
 
@@ -127,8 +127,6 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _list_known(args: argparse.Namespace) -> int:
-    import msgspec
-
     pinned = set(locked_ids())
     if args.json:
         rows = [
@@ -153,8 +151,6 @@ def _list_known(args: argparse.Namespace) -> int:
 
 
 def _show(args: argparse.Namespace) -> int:
-    import msgspec
-
     model = read_lock(default_lock_path()).get(args.name)
     known_model = known_models().get(args.name)
     fields: JsonObject

@@ -12,6 +12,7 @@ import io
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +25,9 @@ from resift.errors import DataFormatError, InputError, shell_path
 from resift.evaluation.readers import Retrieved, numbered_lines, run_lines, sort_like_trec
 from resift.external.candidates import find_results, has_id, read_hits
 from resift.external.records import BODY_NAMES, check_fields, no_text, read_text
+from resift.ingest.chunking import ChunkSize, split_section
 from resift.ingest.sources import decode, suffix_by_content
+from resift.ingest.worker import FileReader
 from resift.ranking.fusion import compare, fuse
 from resift.ranking.fusion.methods import fusion_method, method_options
 from resift.rerankers.cross_encoder import DEFAULT_MODEL, CrossEncoderReranker
@@ -186,11 +189,6 @@ def read_documents(file: str, *, form: str | None = None) -> Documents:
 
 def _read_passages(file: str) -> Documents:
     """Read a PDF, an office document, a web page or an e-mail, split into passages as by `resift index`."""
-    from collections import Counter
-
-    from resift.ingest.chunking import ChunkSize, split_section
-    from resift.ingest.worker import FileReader
-
     documents = Documents(file, "jsonl")
 
     async def read() -> None:

@@ -9,6 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import yaml
+
 from resift._internal.files import atomic_write
 from resift.cli.evaluate import open_collection
 from resift.cli.rerank import refuse_index
@@ -235,8 +237,6 @@ def default_yaml(header: Header) -> str:
 
 def _to_yaml(comment: str, data: JsonObject, header: Header, rules: Iterable[Recency | Boost]) -> str:
     """Return a pipeline file with the recorded stores and k, these sections, and recency and boosts."""
-    import yaml
-
     shape: JsonObject = {}
     for rule in rules:
         values = {name: value for name, value in asdict(rule).items() if value is not None}
