@@ -19,7 +19,7 @@ from resift.evaluation.click_log import (
     read_click_log,
 )
 from resift.evaluation.recording import Header, RecordedQuery, Recording, default_setting
-from resift.evaluation.runner import query_digest
+from resift.external.candidates import content_id
 
 HEADER = Header(stores=("words", "meaning"), reranker="", depth=0, k=10, retrieval_modes=("lexical", "dense"))
 SEEN = (1.0, 0.6, 0.4, 0.3, 0.25, 0.2, 0.17, 0.15)
@@ -55,7 +55,7 @@ def recording():
     for query in QUERIES:
         orders = {"words": WORDS_ORDER, "meaning": MEANING_ORDER}
         lists = {name: tuple((id, 10.0 - i) for i, id in enumerate(order)) for name, order in orders.items()}
-        rows.append(RecordedQuery(query_digest(query), "click-log", lists))
+        rows.append(RecordedQuery(content_id(query), "click-log", lists))
     return Recording(HEADER, tuple(rows))
 
 
@@ -130,7 +130,7 @@ def test_pages_impressions_and_csv_give_the_same_log(tmp_path):
         '{"query": "q", "id": 7, "position": "2", "clicked": 1}\n'
     )
     table.write_text("Query\tid\tposition\tclicked\nq\ta\t1\tno\nq\t7\t2\ttrue\n")
-    expected = {query_digest("q"): {"a": {1: [1, 0]}, "7": {2: [1, 1]}}}
+    expected = {content_id("q"): {"a": {1: [1, 0]}, "7": {2: [1, 1]}}}
     assert [read_click_log(path).counts for path in (page, rows, table)] == [expected] * 3
 
 

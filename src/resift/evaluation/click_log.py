@@ -21,8 +21,8 @@ from resift.errors import DataFormatError, InputError, require
 from resift.evaluation.measures import bootstrap_interval, randomization_p
 from resift.evaluation.readers import Collection, json_rows, read_lines
 from resift.evaluation.recording import Recording, Replay, Setting, default_setting
-from resift.evaluation.runner import query_digest
 from resift.evaluation.tuning import best_after_cost, gains_over, split_by_hash, weight_steps
+from resift.external.candidates import content_id
 from resift.types import JsonMapping, JsonValue
 from resift.validation import check_arguments
 
@@ -83,7 +83,7 @@ def read_click_log(path: Path | str) -> ClickLog:
             query, impressions = _parse_row(row)
         except ValueError as exc:
             raise DataFormatError(str(exc), file=str(path), line=line) from None
-        digest = query_digest(query)
+        digest = content_id(query)
         queries[digest] = query
         documents = counts.setdefault(digest, {})
         for id, position, clicked in impressions:

@@ -27,6 +27,7 @@ from resift.evaluation.measures import Judge, Quality, bootstrap_interval, holm,
 from resift.evaluation.readers import Collection
 from resift.explain.flow import hit_title
 from resift.explain.reasons import describe_parts
+from resift.external.candidates import content_id
 from resift.models.embedder import DEFAULT_EMBEDDER, Embedder
 from resift.pipeline.pipeline import Pipeline
 from resift.stores.sqlite import SQLiteStore
@@ -117,7 +118,7 @@ def evaluate(
             pipeline = system.open(index if system.needs_corpus else None)
             run_sync(_answer_queries(pipeline, collection, pending, cached, progress))
     texts = collection.queries
-    answers = {query: cached.answers[query, query_digest(text)] for query, text in texts.items()}
+    answers = {query: cached.answers[query, content_id(text)] for query, text in texts.items()}
     run = {query: answer.ids for query, answer in answers.items()}
     return Outcome(system.name, judge.quality(run), run, answers, len(collection.queries) - len(pending))
 
@@ -160,7 +161,7 @@ def _make_answer(
     }
     return Answer(
         query=query,
-        digest=query_digest(text),
+        digest=content_id(text),
         ids=tuple(hit.id for hit in hits),
         ms=round(ms, 3),
         warm=warm,
@@ -261,7 +262,7 @@ class AnswerCache:
 
     def find(self, query: str, text: str) -> Answer | None:
         """Return the cached answer to a query, or None if it is missing or degraded."""
-        answer = self.answers.get((query, query_digest(text)))
+        answer = self.answers.get((query, content_id(text)))
         return answer if answer is not None and answer.reason is None else None
 
     def _read(self) -> None:
@@ -282,11 +283,6 @@ def drop_partial_line(path: Path) -> None:
     if complete < len(raw):
         with path.open("r+b") as file:
             file.truncate(complete)
-
-
-def query_digest(text: str) -> str:
-    """Return a short digest of a query's text, so that an edited query is answered again."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def answer_cache_key(system: System, collection: Collection) -> str:

@@ -17,7 +17,7 @@ from resift.errors import DataFormatError, InputError, did_you_mean
 from resift.evaluation.measures import Judge, Quality, measure_name
 from resift.evaluation.readers import Collection, json_rows
 from resift.evaluation.recording import Header, RecordedQuery, Recording, Replay, Setting, default_setting, weigh_rules
-from resift.evaluation.runner import query_digest
+from resift.external.candidates import content_id
 from resift.ranking.evidence import mean_and_deviation
 from resift.ranking.fusion.weighted import NAME as WEIGHTED
 from resift.types import JsonMapping, JsonValue
@@ -266,7 +266,7 @@ def read_clicks(path: Path | str) -> Collection:
         if not has_texts or not isinstance(good, bool | str) or good not in _RATINGS:
             message = '"question" and "id" must be strings, and "good" must be true or false (or "good" or "bad")'
             raise DataFormatError(message, file=str(path), line=line)
-        query = query_digest(str(question))
+        query = content_id(str(question))
         queries[query] = str(question)
         ratings.setdefault(query, {})[str(id)] = _RATINGS[good]
     return Collection(path, "clicks", queries, ratings)
