@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from resift._internal.arrays import Array, np
@@ -178,9 +179,7 @@ def blend(
         record = make_record(StageKind.GUARD, STAGE, hits, note="nothing to blend")
         return shape_result(STAGE, hits, hits, record=record, sink=sink)
     first_stage = known.first_stage_values()
-    demotion, note, weights = 0.0, "", {}
-    weight = rules.weight
-    if weight is None:
+    if rules.weight is None:
         weight_model = model or order_model.default_model()
         if rules.reranker_shift:
             weight_model = weight_model.shifted(reranker=rules.reranker_shift)
@@ -189,52 +188,62 @@ def blend(
         facts = {**known.fusion.evidence, **scorer_facts(to_logits(scores, last.score_scale), values)}
         weight, reason = weight_model.reranker_weight(facts, last.languages)
         demotion = weight_model.demotion(facts)
-        weights = {"first stage": 1 - weight, last.provider: weight}
         note = f"{last.provider} weight {weight:.2g}{reason and f': {reason}'}"
+        weights = {"first stage": 1 - weight, last.provider: weight}
+    else:
+        weight, demotion, note, weights = rules.weight, 0.0, "", {}
+    parts: Mapping[str, Mapping[str, float]] = {}
+    notes: dict[str, str] = {}
     if weight in (0, 1):
         # A single side keeps its own scores and ties, which a weighted sum would change.
         kept = _order_by_one_side(hits, known, reranker=weight == 1)
-        record = StageRecord(
-            kind=StageKind.GUARD,
-            name=STAGE,
-            ids=tuple([hit.id for hit in kept]),
-            scores=tuple([hit.score for hit in kept]),
-            weights=weights,
-            note=note,
+    else:
+        providers, boosts = reranker_boosts(known.rerank_scores, rules, size=len(hits))
+        totals = [(1 - weight) * value + weight * boost for value, boost in zip(first_stage, boosts, strict=True)]
+        moves: list[float] = []
+        near = neighbors or near
+        if near and rules.neighbors and known.uses_vectors():
+            moves = [rules.neighbors * move for move in neighbor_boosts(ids, totals, near, demotion=demotion)]
+            totals = [value + move for value, move in zip(totals, moves, strict=True)]
+        # Sort by total, then id, then position. Two sorts are three times as fast as one sort of tuples.
+        order = sorted(range(len(hits)), key=ids.__getitem__)
+        order.sort(key=totals.__getitem__, reverse=True)
+        kept = with_scores([hits[i] for i in order], [totals[i] for i in order])
+        notes = {id: "not reranked" for id, provider in zip(ids, providers, strict=True) if provider is None}
+        parts = LazyParts(
+            partial(_blend_parts, known, first_stage, weight, providers=providers, boosts=boosts, moves=moves)
         )
-        return shape_result(STAGE, hits, kept, record=record, sink=sink)
-    providers, boosts = reranker_boosts(known.rerank_scores, rules, size=len(hits))
-    totals = [(1 - weight) * value + weight * boost for value, boost in zip(first_stage, boosts, strict=True)]
-    moves: list[float] = []
-    near = neighbors or near
-    if near and rules.neighbors and known.uses_vectors():
-        moves = [rules.neighbors * move for move in neighbor_boosts(ids, totals, near, demotion=demotion)]
-        totals = [value + move for value, move in zip(totals, moves, strict=True)]
-    # Sort by total, then id, then position. Two sorts are three times as fast as one sort of tuples.
-    order = sorted(range(len(hits)), key=ids.__getitem__)
-    order.sort(key=totals.__getitem__, reverse=True)
-
-    def parts() -> dict[str, dict[str, float]]:
-        fused = known.first_stage_parts() or {"first stage": dict(zip(ids, first_stage, strict=True))}
-        columns = {name: {id: (1 - weight) * value for id, value in column.items()} for name, column in fused.items()}
-        for name in dict.fromkeys(provider for provider in providers if provider is not None):
-            columns[name] = {id: weight * boosts[i] for i, id in enumerate(ids) if providers[i] == name}
-        if any(moves):
-            columns["neighbors"] = {id: move for id, move in zip(ids, moves, strict=True) if move}
-        return columns
-
     record = StageRecord(
         kind=StageKind.GUARD,
         name=STAGE,
-        ids=tuple([ids[i] for i in order]),
-        scores=tuple([totals[i] for i in order]),
-        parts=LazyParts(parts),
-        notes={id: "not reranked" for id, provider in zip(ids, providers, strict=True) if provider is None},
+        ids=tuple([hit.id for hit in kept]),
+        scores=tuple([hit.score for hit in kept]),
+        parts=parts,
+        notes=notes,
         weights=weights,
         note=note,
     )
-    kept = with_scores([hits[i] for i in order], record.scores)
     return shape_result(STAGE, hits, kept, record=record, sink=sink)
+
+
+def _blend_parts(
+    known: Evidence,
+    first_stage: Sequence[float],
+    weight: float,
+    *,
+    providers: Sequence[str | None],
+    boosts: Sequence[float],
+    moves: Sequence[float],
+) -> dict[str, dict[str, float]]:
+    """Return the terms of the blended scores: part -> id -> value."""
+    ids = known.ids
+    fused = known.first_stage_parts() or {"first stage": dict(zip(ids, first_stage, strict=True))}
+    columns = {name: {id: (1 - weight) * value for id, value in column.items()} for name, column in fused.items()}
+    for name in dict.fromkeys(provider for provider in providers if provider is not None):
+        columns[name] = {id: weight * boosts[i] for i, id in enumerate(ids) if providers[i] == name}
+    if any(moves):
+        columns["neighbors"] = {id: move for id, move in zip(ids, moves, strict=True) if move}
+    return columns
 
 
 def _order_by_one_side(hits: Sequence[Hit], known: Evidence, *, reranker: bool) -> list[Hit]:
