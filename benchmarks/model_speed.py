@@ -40,10 +40,19 @@ def export_onnx(model: Any, batch: np.ndarray, path: Path) -> None:
     """Write the model as an ONNX graph for any number of rows and tokens."""
     import torch
 
-    model.config.return_dict = False
+    class FirstOutput(torch.nn.Module):
+        """The graph needs tensors; some models return an object whatever their configuration says."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, tokens: Any, mask: Any) -> Any:
+            return self.model(input_ids=tokens, attention_mask=mask)[0]
+
     tokens = torch.tensor(batch)
     torch.onnx.export(
-        model,
+        FirstOutput().eval(),
         (tokens, torch.ones_like(tokens)),
         str(path),
         input_names=["input_ids", "attention_mask"],
