@@ -23,7 +23,7 @@ from resift.types import JsonObject
 
 Precision = Literal["int8", "fp32"]
 
-LAYOUT = 3
+LAYOUT = 4
 """Version of the packed layout; packed file names depend on it."""
 
 MIN_INT8_INPUTS = 128

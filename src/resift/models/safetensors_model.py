@@ -114,7 +114,9 @@ def open_safetensors(files: ModelFiles) -> Session:
 
 def _load_or_pack(files: ModelFiles, kernel: Kernel, precision: Precision) -> PackedWeights:
     pins = "\n".join(f"{pinned.sha256} {pinned.name}" for pinned in sorted(files.spec.files))
-    key = hashlib.sha256(f"{LAYOUT} {kernel.name} {precision}\n{pins}".encode()).hexdigest()
+    # A library that was built from other sources may pack in another layout, of another size.
+    size = kernel.function("transformer_packed_size", c_int64, c_int32, c_int32)(PANEL, PANEL)
+    key = hashlib.sha256(f"{LAYOUT} {kernel.name} {size} {precision}\n{pins}".encode()).hexdigest()
     path = cache_folder("models") / "packed" / f"{key[:40]}.resift"
     packed = _load_existing(path)
     if packed is not None:

@@ -10,6 +10,8 @@
 
 #include "quantized.h"
 
+#include <string.h>
+
 enum { CHUNK = 64, DEPTH = 4, TILE_COLUMNS = TILE_VECTORS * LANES, MOST = 32767, ZERO_POINT_INCLUDED = 1 };
 #define BLOCKS_OF_LEVELS
 
@@ -207,45 +209,157 @@ INLINE void multiply(const int rows, const Quantized *in, int32_t row, const Lin
 
 /* ---- products for activations that are quantized per row ----
  *
- * A row uses the whole range of levels, so its products are accumulated in 32 bits. VPMADDUBSW would saturate if two
- * adjacent weights with the same sign added up to more than 128; quantization ensures that they never do. */
+ * VPMADDUBSW does not saturate, because quantization ensures that two adjacent weights with the same sign sum to at
+ * most 128. The results of four instructions are added in 16 bits, by the same argument as above: each sum has eight
+ * products w * (level - center). Groups whose sums might not fit are widened after each instruction. */
 #define ROW_PRODUCTS
 
-enum { ROW_TILE = 4 };
+enum { ROW_TILE = 4, GROUP = 16 };
 
-/* Packed weights: [outputs / 16][inputs / 4][16][4]. */
-INLINE int64_t row_packed_size(int32_t inputs, int32_t outputs) { return (int64_t)inputs * outputs; }
+/* Packed weights of 16 outputs and 64 inputs; a layer is an array [outputs / 16][inputs / 64] of chunks. */
+typedef struct {
+    int8_t weight[CHUNK / DEPTH][LANES][DEPTH];
+    int16_t minus_sum[CHUNK / GROUP][LANES][2]; /* for the first and last two inputs of each four in a group */
+    int32_t most_energy[CHUNK / GROUP];         /* limit for levels whose sums fit in 16 bits */
+    int32_t unused[LANES - CHUNK / GROUP];      /* padding to a whole cache line */
+} RowChunk;
+
+INLINE int64_t row_packed_size(int32_t inputs, int32_t outputs)
+{
+    return (int64_t)(outputs / LANES) * (inputs / CHUNK) * (int64_t)sizeof(RowChunk);
+}
 
 static void row_pack(const int8_t *weights, int32_t inputs, int32_t outputs, void *packed)
 {
-    int8_t *into = packed;
+    RowChunk *chunk = packed;
     for (int32_t column = 0; column < outputs; column += LANES)
-        for (int32_t row = 0; row < inputs; row += DEPTH)
-            for (int c = 0; c < LANES; c++)
-                for (int r = 0; r < DEPTH; r++) *into++ = weights[(int64_t)(row + r) * outputs + column + c];
+        for (int32_t row = 0; row < inputs; row += CHUNK, chunk++) {
+            memset(chunk, 0, sizeof *chunk);
+            for (int group = 0; group < CHUNK / GROUP; group++) {
+                int32_t squares[LANES][2] = {{0}}, most = 1;
+                for (int r = group * GROUP; r < (group + 1) * GROUP; r++)
+                    for (int c = 0; c < LANES; c++) {
+                        const int8_t weight = weights[(int64_t)(row + r) * outputs + column + c];
+                        const int half = r % DEPTH / 2;
+                        chunk->weight[r / DEPTH][c][r % DEPTH] = weight;
+                        chunk->minus_sum[group][c][half] = (int16_t)(chunk->minus_sum[group][c][half] - weight);
+                        squares[c][half] += weight * weight;
+                        most = squares[c][half] > most ? squares[c][half] : most;
+                    }
+                chunk->most_energy[group] = MOST * MOST / most;
+            }
+        }
 }
 
-INLINE __m256i quad_products(__m256i levels, __m256i weights)
+/* The value that is subtracted from the levels of a row. With the zero point of GELU, a higher value makes the energy
+ * of the highest levels lower. */
+INLINE int32_t row_center(int32_t zero_point) { return zero_point + (128 - zero_point) / 4; }
+
+/* The energies of the groups of 64 levels: the higher one of the sums of (level - center)^2 over the first and over the
+ * last two inputs of each four. */
+INLINE void note_energies(const Activation *levels, int32_t center, int32_t *energies)
 {
-    return _mm256_madd_epi16(_mm256_maddubs_epi16(levels, weights), _mm256_set1_epi16(1));
+    __m256i squares[CHUNK / GROUP];
+    UNROLL(4) for (int group = 0; group < CHUNK / GROUP; group++) {
+        const __m128i *bytes = (const __m128i *)(const void *)(levels + group * GROUP);
+        const __m256i words = _mm256_cvtepu8_epi16(_mm_loadu_si128(bytes));
+        const __m256i distance = _mm256_sub_epi16(words, _mm256_set1_epi16((int16_t)center));
+        squares[group] = _mm256_madd_epi16(distance, distance);
+    }
+    /* Groups 0 2 | 0 2 and 1 3 | 1 3 with two elements each, then 0 2 | 1 3. */
+    const __m256i even = _mm256_add_epi32(_mm256_unpacklo_epi64(squares[0], squares[2]),
+                                          _mm256_unpackhi_epi64(squares[0], squares[2]));
+    const __m256i odd = _mm256_add_epi32(_mm256_unpacklo_epi64(squares[1], squares[3]),
+                                         _mm256_unpackhi_epi64(squares[1], squares[3]));
+    const __m256i sum =
+        _mm256_add_epi32(_mm256_permute2x128_si256(even, odd, 0x20), _mm256_permute2x128_si256(even, odd, 0x31));
+    const __m256i higher = _mm256_max_epi32(sum, _mm256_shuffle_epi32(sum, 0xB1));
+    const __m128i four = _mm_unpacklo_epi32(_mm_shuffle_epi32(_mm256_castsi256_si128(higher), 0x08),
+                                            _mm_shuffle_epi32(_mm256_extracti128_si256(higher, 1), 0x08));
+    _mm_storeu_si128((__m128i *)(void *)energies, four);
 }
 
+/* The first row of a tile gets the highest energies of all its rows. */
+INLINE void merge_energies(int32_t *energies, int32_t rows, int32_t inputs)
+{
+    const int32_t groups = inputs / GROUP;
+    for (int32_t r = 1; r < rows; r++)
+        for (int32_t g = 0; g < groups; g += 4) {
+            __m128i *highest = (__m128i *)(void *)(energies + g);
+            const __m128i *other = (const __m128i *)(const void *)(energies + r * groups + g);
+            _mm_storeu_si128(highest, _mm_max_epi32(_mm_loadu_si128(highest), _mm_loadu_si128(other)));
+        }
+}
+
+/* Inline assembly, because compilers would keep totals in registers, of which there are too few. */
+INLINE void add_widened(__m256i *total, __m256i sums)
+{
+    __asm__("vpmaddwd %2, %1, %1\n\tvpaddd %0, %1, %1\n\tvmovdqa %1, %0"
+            : "+m"(*total), "+x"(sums)
+            : "x"(_mm256_set1_epi16(1)));
+}
+
+/* Add the products of a group, accumulated in 16 bits and then widened. */
+INLINE void add_group_by_bytes(const int rows, const Activation *levels, int64_t inputs, const __m256i *weight,
+                               const __m256i *minus_sum, __m256i center, Ints *total)
+{
+    __m256i a[ROW_TILE], b[ROW_TILE];
+    a[0] = _mm256_mullo_epi16(_mm256_load_si256(minus_sum), center);
+    b[0] = _mm256_mullo_epi16(_mm256_load_si256(minus_sum + 1), center);
+    UNROLL(4) for (int r = 1; r < rows; r++) a[r] = a[0], b[r] = b[0];
+    UNROLL(4) for (int k = 0; k < GROUP; k += DEPTH, weight += 2) {
+        const __m256i weight_a = _mm256_load_si256(weight), weight_b = _mm256_load_si256(weight + 1);
+        UNROLL(4) for (int r = 0; r < rows; r++)
+            add_wrapping(&a[r], &b[r], four_levels(levels + r * inputs + k), weight_a, weight_b);
+    }
+    UNROLL(4) for (int r = 0; r < rows; r++) {
+        add_widened(&total[r].a, a[r]);
+        add_widened(&total[r].b, b[r]);
+    }
+}
+
+/* The same for levels of any energy. */
+INLINE void add_group_by_words(const int rows, const Activation *levels, int64_t inputs, const __m256i *weight,
+                               const __m256i *minus_sum, __m256i center, Ints *total)
+{
+    const __m256i ones = _mm256_set1_epi16(1);
+    __m256i a[ROW_TILE], b[ROW_TILE];
+    a[0] = _mm256_madd_epi16(_mm256_load_si256(minus_sum), center);
+    b[0] = _mm256_madd_epi16(_mm256_load_si256(minus_sum + 1), center);
+    UNROLL(4) for (int r = 1; r < rows; r++) a[r] = a[0], b[r] = b[0];
+    UNROLL(4) for (int k = 0; k < GROUP; k += DEPTH, weight += 2) {
+        const __m256i weight_a = _mm256_load_si256(weight), weight_b = _mm256_load_si256(weight + 1);
+        UNROLL(4) for (int r = 0; r < rows; r++) {
+            const __m256i level = four_levels(levels + r * inputs + k);
+            a[r] = _mm256_add_epi32(a[r], _mm256_madd_epi16(_mm256_maddubs_epi16(level, weight_a), ones));
+            b[r] = _mm256_add_epi32(b[r], _mm256_madd_epi16(_mm256_maddubs_epi16(level, weight_b), ones));
+        }
+    }
+    UNROLL(4) for (int r = 0; r < rows; r++) total[r] = add_ints(total[r], ints(a[r], b[r]));
+}
+
+/* Products of n rows with 16 outputs: sums of w * (level - center). */
 #define ROW_MULTIPLY(n)                                                                                               \
-    NOINLINE void row_multiply_##n(const Activation *levels, int64_t inputs, const int8_t *packed, Ints *total)       \
+    /* Separate functions, so that nothing else takes registers from the sums. */                                     \
+    NOINLINE void group_by_words_##n(const Activation *levels, int64_t inputs, const __m256i *weight,                 \
+                                     const __m256i *minus_sum, __m256i center, Ints *total)                           \
     {                                                                                                                 \
-        __m256i a[n], b[n];                                                                                           \
-        UNROLL(4) for (int r = 0; r < n; r++) a[r] = b[r] = _mm256_setzero_si256();                                   \
-        const __m256i *weights = (const __m256i *)(const void *)packed;                                               \
-        for (int64_t k = 0; k < inputs; k += DEPTH, weights += 2) {                                                   \
-            const __m256i first = _mm256_loadu_si256(weights), second = _mm256_loadu_si256(weights + 1);              \
-            UNROLL(4) for (int r = 0; r < n; r++)                                                                     \
-            {                                                                                                         \
-                const __m256i level = four_levels(levels + r * inputs + k);                                           \
-                a[r] = _mm256_add_epi32(a[r], quad_products(level, first));                                           \
-                b[r] = _mm256_add_epi32(b[r], quad_products(level, second));                                          \
+        add_group_by_words(n, levels, inputs, weight, minus_sum, center, total);                                      \
+    }                                                                                                                 \
+    NOINLINE void row_multiply_##n(const Activation *levels, int64_t inputs, const RowChunk *chunk,                   \
+                                   const int32_t *energy, int32_t center_, Ints *total)                               \
+    {                                                                                                                 \
+        const __m256i center = _mm256_set1_epi16((int16_t)center_);                                                   \
+        UNROLL(4) for (int r = 0; r < n; r++) total[r] = all_ints(0);                                                 \
+        for (const Activation *end = levels + inputs; levels < end; chunk++) {                                        \
+            const __m256i *weight = (const __m256i *)(const void *)chunk->weight;                                     \
+            const __m256i *minus_sum = (const __m256i *)(const void *)chunk->minus_sum;                               \
+            for (int g = 0; g < CHUNK / GROUP; g++, levels += GROUP, energy++, weight += 8, minus_sum += 2) {         \
+                if (__builtin_expect(*energy <= chunk->most_energy[g], 1))                                            \
+                    add_group_by_bytes(n, levels, inputs, weight, minus_sum, center, total);                          \
+                else group_by_words_##n(levels, inputs, weight, minus_sum, center, total);                            \
             }                                                                                                         \
         }                                                                                                             \
-        UNROLL(4) for (int r = 0; r < n; r++) total[r] = ints(a[r], b[r]);                                            \
     }
 ROW_MULTIPLY(1)
 ROW_MULTIPLY(2)
@@ -253,7 +367,7 @@ ROW_MULTIPLY(3)
 ROW_MULTIPLY(4)
 #undef ROW_MULTIPLY
 
-typedef void RowMultiply(const Activation *, int64_t, const int8_t *, Ints *);
+typedef void RowMultiply(const Activation *, int64_t, const RowChunk *, const int32_t *, int32_t, Ints *);
 static RowMultiply *const row_multiply_table[] = {NULL, row_multiply_1, row_multiply_2, row_multiply_3, row_multiply_4};
 
 #endif

@@ -24,6 +24,7 @@ typedef struct {
     Activation *levels;
     float *scales;
     int32_t zero_point;
+    int32_t *energies; /* [rows][inputs / 16], for kernels that define ROW_PRODUCTS */
 } Levels;
 
 /* ---- linear layers ---- */
@@ -56,6 +57,10 @@ INLINE void quantize_row(const float *values, int32_t inputs, int32_t row, Level
     for (int32_t d = 0; d < inputs; d += LANES) {
         store_levels(to + d, add_ints(to_ints(mul(load(values + d), reciprocal)), all_ints(zero)));
     }
+#ifdef ROW_PRODUCTS
+    int32_t *energies = into->energies + (int64_t)row * (inputs / GROUP);
+    for (int32_t d = 0; d < inputs; d += CHUNK) note_energies(to + d, row_center(zero), energies + d / GROUP);
+#endif
 }
 
 /* Compute some rows of one tile: the products, then bias and residual. */
@@ -64,11 +69,13 @@ INLINE void quantized_tile(int rows, const Linear *linear, int32_t column, const
 {
     float *corner = place(out, row, column);
     Ints sum[ROW_TILE][TILE_VECTORS];
-    const int32_t zero_point = in->zero_point - ACTIVATION_SHIFT;
 #ifdef ROW_PRODUCTS
-    row_multiply_table[rows](in->levels + (int64_t)row * linear->inputs, linear->inputs,
-                             (const int8_t *)linear->packed + (int64_t)column * linear->inputs, sum[0]);
+    const int32_t inputs = linear->inputs, center = row_center(in->zero_point), zero_point = in->zero_point - center;
+    row_multiply_table[rows](in->levels + (int64_t)row * inputs, inputs,
+                             (const RowChunk *)linear->packed + (int64_t)(column / LANES) * (inputs / CHUNK),
+                             in->energies + (int64_t)row * (inputs / GROUP), center, sum[0]);
 #else
+    const int32_t zero_point = in->zero_point - ACTIVATION_SHIFT;
     const Quantized quantized = {in->levels, 1.0f, in->zero_point, NULL};
     multiply_rows[rows](&quantized, row, linear, column, sum);
 #endif
@@ -86,18 +93,27 @@ INLINE void quantized_tile(int rows, const Linear *linear, int32_t column, const
     }
 }
 
+/* Number of rows of the next tile. Two medium tiles are faster than a full one and a small one. */
+INLINE int32_t rows_of_tile(int32_t left)
+{
+    return left <= ROW_TILE ? left : left < 2 * ROW_TILE ? (left + 1) / 2 : ROW_TILE;
+}
+
 static void quantized_linear(const Linear *linear, const Levels *in, int32_t rows, const float *residual, Matrix out)
 {
+#ifdef ROW_PRODUCTS
+    for (int32_t row = 0, here; row < rows; row += here) {
+        here = rows_of_tile(rows - row);
+        merge_energies(in->energies + (int64_t)row * (linear->inputs / GROUP), here, linear->inputs);
+    }
+#endif
     const int64_t size = row_packed_size(linear->inputs, TILE_COLUMNS), part = size * ROW_TILE / rows + 1;
     for (int32_t column = 0; column < linear->outputs; column += TILE_COLUMNS) {
         /* Prefetch the next weights while these are in use, one part per tile. */
         const char *next = (const char *)linear->packed + column / TILE_COLUMNS * size;
         if (column + TILE_COLUMNS < linear->outputs) next += size;
         for (int32_t row = 0, here; row < rows; row += here, next += part) {
-            const int32_t left = rows - row;
-            here = left < ROW_TILE ? left : ROW_TILE;
-            /* Two medium tiles are faster than a full one and a small one. */
-            if (left > ROW_TILE && left < 2 * ROW_TILE) here = (left + 1) / 2;
+            here = rows_of_tile(rows - row);
             for (int64_t line = 0; line < part; line += 64) prefetch(next + line);
             quantized_tile(here, linear, column, in, row, residual, out);
         }
@@ -344,7 +360,7 @@ INLINE int32_t ffn_rows(int32_t tokens)
 }
 
 typedef struct {
-    int64_t state, attended, normed, mixed, wide, hidden, levels, row_scales, attention, head, total;
+    int64_t state, attended, normed, mixed, wide, hidden, levels, row_scales, energies, attention, head, total;
 } Layout;
 
 INLINE Layout scratch_layout(const Transformer *model, int32_t tokens)
@@ -363,6 +379,7 @@ INLINE Layout scratch_layout(const Transformer *model, int32_t tokens)
     TAKE(hidden, block * model->ffn);
     TAKE(levels, inputs * (int64_t)sizeof(Activation) / (int64_t)sizeof(float) + LANES);
     TAKE(row_scales, rows);
+    TAKE(energies, inputs / LANES);
     TAKE(attention, transformer_attention_scratch(model, rows));
     int64_t widest = larger(width, model->outputs);
     for (int32_t i = 0; i < model->head_steps; i++)
@@ -446,7 +463,8 @@ EXPORT void KERNEL_FUNCTION(transformer_forward, KERNEL)(const Transformer *mode
     float *state = scratch + at.state, *attended = scratch + at.attended, *normed = scratch + at.normed;
     float *mixed = scratch + at.mixed, *hidden = scratch + at.hidden;
     const Matrix wide = in_panels(scratch + at.wide, tokens);
-    Levels levels = {(Activation *)(void *)(scratch + at.levels), scratch + at.row_scales, ZERO_MIDDLE};
+    Levels levels = {(Activation *)(void *)(scratch + at.levels), scratch + at.row_scales, ZERO_MIDDLE,
+                     (int32_t *)(void *)(scratch + at.energies)};
 
     const float *embedded = input;
     if (model->embedding_norm.weight) {
