@@ -14,17 +14,7 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
-from resift.errors import (
-    ConfigError,
-    InputError,
-    PluginClashError,
-    PluginLoadError,
-    ProfileNotFound,
-    RerankerNotFound,
-    ResiftError,
-    StoreNotFound,
-    did_you_mean,
-)
+from resift import errors
 
 T = TypeVar("T")
 
@@ -34,12 +24,12 @@ STORES = "resift.stores"
 GATE_PROFILES = "resift.gate_profiles"
 STAGES = "resift.stages"
 
-_ROLES: Mapping[str, tuple[str, type[PluginLoadError]]] = {
-    RERANKERS: ("reranker", RerankerNotFound),
-    FUSION: ("fusion method", RerankerNotFound),
-    STORES: ("store", StoreNotFound),
-    GATE_PROFILES: ("gate profile", ProfileNotFound),
-    STAGES: ("stage", PluginLoadError),
+_ROLES: Mapping[str, tuple[str, type[errors.PluginLoadError]]] = {
+    RERANKERS: ("reranker", errors.RerankerNotFound),
+    FUSION: ("fusion method", errors.RerankerNotFound),
+    STORES: ("store", errors.StoreNotFound),
+    GATE_PROFILES: ("gate profile", errors.ProfileNotFound),
+    STAGES: ("stage", errors.PluginLoadError),
 }
 # The name of a reranker may belong to a fusion method and vice versa: both implement the Reranker protocol.
 _SEARCHED_GROUPS = {RERANKERS: (RERANKERS, FUSION), FUSION: (FUSION, RERANKERS)}
@@ -97,7 +87,7 @@ def load_reranker(name: str, /, **options: object) -> Any:
     # A pipeline file omits a hosted reranker without a key. A caller who names it gets an error from `required`.
     reranker = build_plugin(getattr(factory, "required", factory), name, options)
     if reranker is None:
-        raise ConfigError(f"The reranker {name!r} is not available: it has no API key or is switched off.")
+        raise errors.ConfigError(f"The reranker {name!r} is not available: it has no API key or is switched off.")
     return reranker
 
 
@@ -125,12 +115,28 @@ def load_plugin(group: str, name: str) -> Any:
         elif alternative in known:
             hint = f"Did you mean {alternative!r}? Known: {', '.join(sorted(known))}."
         else:
-            hint = did_you_mean(name, known)
+            hint = errors.did_you_mean(name, known)
         raise not_found(f"Unknown {role} {name!r}. {hint}")
     if len({entry.value for entry in entries}) > 1:
         packages = " and ".join(sorted(f"{_package(entry)} ({entry.value})" for entry in entries))
-        raise PluginClashError(f"The plugin name {name!r} is registered by {packages}. Uninstall one of them.")
-    return _import(entries[0])
+        raise errors.PluginClashError(f"The plugin name {name!r} is registered by {packages}. Uninstall one of them.")
+    entry = entries[0]
+    try:
+        plugin = entry.load()
+    except errors.ResiftError:
+        raise
+    except Exception as exc:
+        raise errors.PluginLoadError(
+            f"The plugin {name!r} of {_package(entry)} cannot be loaded: {type(exc).__name__}: {exc}. "
+            f"Repair or uninstall {_package(entry)}; other plugins are not affected."
+        ) from exc
+    # A gate profile may be an object; all other plugins are classes or factories.
+    if group != GATE_PROFILES and not callable(plugin):
+        raise errors.PluginLoadError(
+            f"The plugin {name!r} of {_package(entry)} is a {type(plugin).__name__}; "
+            "its entry point must name a class or a factory function."
+        )
+    return plugin
 
 
 def build_plugin(factory: Callable[..., T], name: str, options: Mapping[str, object]) -> T:
@@ -140,7 +146,7 @@ def build_plugin(factory: Callable[..., T], name: str, options: Mapping[str, obj
     except TypeError as exc:
         if "argument" not in str(exc):
             raise
-        raise InputError(f"Options of {name!r}: {exc}.") from exc
+        raise errors.InputError(f"Options of {name!r}: {exc}.") from exc
 
 
 def plugin_package(group: str, name: str) -> str:
@@ -171,25 +177,6 @@ def _modified_ns(folder: str) -> int:
         return os.stat(folder or ".").st_mtime_ns
     except OSError:
         return 0
-
-
-def _import(entry: EntryPoint) -> Any:
-    try:
-        plugin = entry.load()
-    except ResiftError:
-        raise
-    except Exception as exc:
-        raise PluginLoadError(
-            f"The plugin {entry.name!r} of {_package(entry)} cannot be loaded: {type(exc).__name__}: {exc}. "
-            f"Repair or uninstall {_package(entry)}; other plugins are not affected."
-        ) from exc
-    # A gate profile may be an object; all other plugins are classes or factories.
-    if entry.group != GATE_PROFILES and not callable(plugin):
-        raise PluginLoadError(
-            f"The plugin {entry.name!r} of {_package(entry)} is a {type(plugin).__name__}; "
-            "its entry point must name a class or a factory function."
-        )
-    return plugin
 
 
 def _package(entry: EntryPoint) -> str:

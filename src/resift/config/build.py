@@ -22,21 +22,11 @@ from resift.errors import (
     did_you_mean,
 )
 from resift.events import Sink
+from resift.pipeline import stages
 from resift.pipeline.defaults import FETCH, views
 from resift.pipeline.fan_out import OverFetch, StoreRef
 from resift.pipeline.pipeline import Pipeline, PipelineOptions
 from resift.pipeline.pool import Pool, Stage
-from resift.pipeline.stages import (
-    AdaptiveDepth,
-    Context,
-    Fuse,
-    Gate,
-    GateOptions,
-    Prune,
-    Rerank,
-    Shape,
-    is_breaker_closed,
-)
 from resift.plugins import build_plugin
 from resift.protocols import DocStore, GraphStore, Releasable, Reranker, Scorer, ScoringStage
 from resift.ranking.blend import Blend
@@ -70,12 +60,12 @@ def build(settings: Settings, *, file: str | None = None, **options: Unpack[Pipe
             if branches and isinstance(branches[0].owner, Releasable):
                 undo.callback(branches[0].owner.release)
             refs += branches
-        stages = _build_stages(settings, refs, file, options.get("sink"))
+        configured = _build_stages(settings, refs, file, options.get("sink"))
         arguments: JsonObject = {
             "stores": refs,
             **settings.select("k", "deadline_s", "timeout_s"),
             "fetch": FETCH if settings["fetch"] is None else settings["fetch"].part(OverFetch),
-            **{name: stage for name, stage in stages.items() if stage is not None},
+            **{name: stage for name, stage in configured.items() if stage is not None},
         }
         if settings["capabilities"] is not None:
             arguments["capabilities"] = list(settings["capabilities"])
@@ -104,13 +94,13 @@ def _build_stages(settings: Settings, refs: Sequence[StoreRef], file: str | None
     fuse = _build_section(settings["fusion"], build_fusion, file)
     rerank = _build_section(settings["rerank"], lambda section: build_rerank(section, sink=sink), file)
     # The gate tightens only while the reranker can be relied on to choose among fewer hits.
-    breaker_closed = partial(is_breaker_closed, rerank.scorer if isinstance(rerank, ScoringStage) else None)
+    breaker_closed = partial(stages.is_breaker_closed, rerank.scorer if isinstance(rerank, ScoringStage) else None)
     gate = _build_section(
         settings["gate"], lambda section: build_gate(section, refs, breaker_closed=breaker_closed), file
     )
     shape = _build_section(
         settings["shape"] or settings["guard"] or settings,
-        lambda _: build_shape(settings["guard"], settings["shape"], reranks=isinstance(rerank, Rerank)),
+        lambda _: build_shape(settings["guard"], settings["shape"], reranks=isinstance(rerank, stages.Rerank)),
         file,
     )
     custom: dict[str, list[Stage]] = {}
@@ -122,9 +112,9 @@ def _build_stages(settings: Settings, refs: Sequence[StoreRef], file: str | None
             custom.setdefault(section["after"], []).append(stage)
     last_stages: list[Stage] = []
     if settings["context"] is not None:
-        last_stages.append(Context(settings["context"].part(ContextOptions)))
+        last_stages.append(stages.Context(settings["context"].part(ContextOptions)))
     if settings["prune"] is not None:
-        last_stages.append(Prune(settings["prune"].part(PruneOptions)))
+        last_stages.append(stages.Prune(settings["prune"].part(PruneOptions)))
     return {
         "fuse": fuse,
         "rerank": rerank,
@@ -166,11 +156,11 @@ def _check_store(settings: Settings, problems: Problems) -> None:
         problems.add(line, f"{where}.cypher: {exc}")
 
 
-def build_fusion(settings: Settings) -> Fuse:
+def build_fusion(settings: Settings) -> stages.Fuse:
     """Return the fusion stage."""
     # Build the method once now, so that unknown options are rejected before the first search.
     _build_fuser(settings, list(settings["weights"] or ()))
-    return Fuse(make=lambda names: _build_fuser(settings, names))
+    return stages.Fuse(make=lambda names: _build_fuser(settings, names))
 
 
 def _build_fuser(settings: Settings, names: Sequence[str]) -> Reranker:
@@ -193,7 +183,7 @@ def store_weight(weights: Mapping[str, float], name: str) -> float:
 
 def build_gate(
     settings: Settings, refs: Sequence[StoreRef], *, breaker_closed: Callable[[], bool] | None = None
-) -> Gate:
+) -> stages.Gate:
     """Return the gate for these stores."""
     signal, stores = settings["signal"], [ref.name for ref in refs]
     if signal != OWN_SCORE and signal not in stores:
@@ -209,8 +199,8 @@ def build_gate(
         changes["default"] = settings["floor"]
     if settings["floors"]:
         changes["floors"] = {**profile.floors, **settings["floors"]}
-    options = option_values(settings.part(GateOptions))
-    gate = Gate(replace(profile, **changes), breaker_closed=breaker_closed, **options)
+    options = option_values(settings.part(stages.GateOptions))
+    gate = stages.Gate(replace(profile, **changes), breaker_closed=breaker_closed, **options)
     gate.check_scale(refs)
     return gate
 
@@ -250,7 +240,7 @@ class SkippedRerank:
         return pool.degrade(f"{self.name}: skipped, {self.missing}")
 
 
-def build_rerank(settings: Settings, *, sink: Sink | None = None) -> Rerank | SkippedRerank | None:
+def build_rerank(settings: Settings, *, sink: Sink | None = None) -> stages.Rerank | SkippedRerank | None:
     """Return the rerank stage; None if every scorer is switched off."""
     sections = [settings] if settings["kind"] else settings["tiers"]
     scorers = [scorer for section in sections if (scorer := _build_scorer(section)) is not None]
@@ -267,7 +257,7 @@ def build_rerank(settings: Settings, *, sink: Sink | None = None) -> Rerank | Sk
         )
         limits = Budget(**asdict(budget.part(BudgetOptions))) if budget else None
         scorer = Tiered(scorer, scorers[1:], breaker=shared, budget=limits, sink=sink)
-    return Rerank(scorer, **{"depth": AdaptiveDepth(), **settings.select("depth", "missing_text")})
+    return stages.Rerank(scorer, **{"depth": stages.AdaptiveDepth(), **settings.select("depth", "missing_text")})
 
 
 def _build_scorer(settings: Settings) -> Scorer | None:
@@ -302,7 +292,7 @@ def _check_rerank(settings: Settings, problems: Problems) -> None:
             problems.add(settings.key_line(name), message)
 
 
-def build_shape(guard: Settings | None, shape: Settings | None, *, reranks: bool) -> Shape | None:
+def build_shape(guard: Settings | None, shape: Settings | None, *, reranks: bool) -> stages.Shape | None:
     """Return the stage that applies guard and shape; None if neither is needed."""
     if guard is None and shape is None and not reranks:
         return None
@@ -317,7 +307,7 @@ def build_shape(guard: Settings | None, shape: Settings | None, *, reranks: bool
     elif not reranks:
         policy = replace(policy, blend=None, guard=None)
     section = None if shape is None else shape["section"]
-    return Shape(policy, section=section, name="guard" if shape is None else "shape")
+    return stages.Shape(policy, section=section, name="guard" if shape is None else "shape")
 
 
 def check_sections(settings: Settings, problems: Problems) -> None:

@@ -20,14 +20,7 @@ from resift.stores import filters
 from resift.stores.base import DocumentLoadError
 from resift.stores.filters import AnyOf, Condition, Pattern, Test, Value
 from resift.stores.sqlite import database
-from resift.stores.sqlite.database import (
-    Connection,
-    DatabaseFile,
-    FileMetadata,
-    IndexCorruptedError,
-    checksum,
-    read_metadata,
-)
+from resift.stores.sqlite.database import Connection, DatabaseFile, FileMetadata, IndexCorruptedError, checksum
 from resift.types import JsonValue, Metadata, Where
 
 K = TypeVar("K", str, int)
@@ -220,7 +213,7 @@ def read_vectors_by_id(connection: Connection, ids: Sequence[str]) -> dict[str, 
         _check_absence(connection, absent)
     vectors = read_vectors(connection, numbers)
     # A file with vectors has one for every document.
-    if len(vectors) < len(rows) and read_metadata(connection).dimension:
+    if len(vectors) < len(rows) and database.read_metadata(connection).dimension:
         raise IndexCorruptedError("vectors", min(rows.keys() - vectors.keys()))
     return {rows[row]: np.frombuffer(vector, dtype="<f4") for row, vector in vectors.items()}
 
@@ -544,6 +537,6 @@ def _list_all_rows(connection: Connection) -> list[int]:
         for offset, length in enumerate(lengths)
         if length != ABSENT
     ]
-    if len(rows) != read_metadata(connection).documents:
+    if len(rows) != database.read_metadata(connection).documents:
         raise IndexCorruptedError("row_blocks", "all")
     return rows

@@ -62,19 +62,11 @@ class SchemalessStore(TableStore):
         self.filter_columns = self.known_fields if len(rows) >= total else []
         self.table = collection
         if rows:
-            # A vector is not a field of the documents.
-            vector, columns.vector = columns.vector, None
             columns.check(collection, [*self.known_fields, POINT_ID], what="fields")
             columns.choose_fields(collection, list(strings))
-            columns.vector = vector
         elif columns.fields is None:
             raise InputError(f"{collection!r} is empty, so its fields are unknown; list them in fields=.")
         columns.id = columns.id or (POINT_ID,)
-
-    def _engine_key(self, key: str) -> str | None:
-        """Return the path of a field for the engine's filter, or None if the engine cannot test it."""
-        path = f"metadata.{key}" if key in self._nested else key
-        return path if _PLAIN_KEY.fullmatch(path) and key in self.known_fields else None
 
 
 # Qdrant
@@ -169,8 +161,9 @@ class QdrantCollection(QdrantBackend, SchemalessStore):
     def _make_condition(self, test: Condition) -> object:
         """Return a condition that all passing points meet, or None if Qdrant cannot express one."""
         models = self._models
-        key = self._engine_key(test.key)
-        if key is None or any(isinstance(value, Pattern) for value in test.values):
+        key = f"metadata.{test.key}" if test.key in self._nested else test.key
+        is_known = test.key in self.known_fields and _PLAIN_KEY.fullmatch(key)
+        if not is_known or any(isinstance(value, Pattern) for value in test.values):
             return None
         if test.operator != "=":
             [limit] = test.values

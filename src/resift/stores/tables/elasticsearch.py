@@ -112,7 +112,7 @@ class ElasticsearchQuery(TableStore):
             if self._uses_vector and chosen.embedder is None:
                 raise InputError("The body uses $vector; pass the embedder of the vector field as embedder=.")
             chosen.mode, self.kind = "text", "search"
-        elif self._dimensions:
+        elif self.field_types:
             self.vector_dimension = chosen.choose_vector(index, self._dimensions, what="vector fields")
         super().__init__(chosen)
 

@@ -107,11 +107,10 @@ class TableColumns:
         self.scan_limit = check_k(arguments.get("scan_limit", SCAN_LIMIT), name="scan_limit", min=1)
 
     def list_named_columns(self) -> list[tuple[str, str]]:
-        """Return (argument, column) for every column that the caller named."""
+        """Return (argument, column) for every column that the caller named, except the vector."""
         names = [("fields", name) for name in self.fields or ()]
         names += [("id", name) for name in self.id]
         names += [("metadata", name) for name in self.metadata or ()]
-        names += [("vector", self.vector)] if self.vector else []
         return names + [("filter", condition.key) for condition in list_conditions(self.tests)]
 
     def check(self, table: str, columns: Iterable[str], *, what: str = "columns") -> None:
