@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 RUFF = [["ruff", "check", "."], ["ruff", "format", "--check", "."]]
 PYTEST = ["pytest", "-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile", "-rs"]
-FRAMEWORKS = ["tests/integrations", "tests/ranking/fusion/test_against_engines.py"]
+FRAMEWORKS = ["tests/integrations", "tests/ranking/fusion/test_against_engines.py", "tests/test_regular_expressions.py"]
 """These import LangChain, LlamaIndex and Haystack, which cost every worker 15 seconds of CPU time."""
 ONE_PROCESS = ["pytest", "-p", "no:xdist", "-rs"]
 FAST = [*ONE_PROCESS, "-m", "not (slow or real_model or property or hardening)"]
@@ -72,13 +72,22 @@ def main() -> int:
     for check in checks:
         sys.stdout.write(f"\n$ {' '.join(word for word in check if not word.startswith('--ignore='))}\n")
         sys.stdout.flush()
-        code = subprocess.run([sys.executable, "-m", *check], cwd=ROOT, check=False).returncode
+        code = subprocess.run([sys.executable, "-m", *check], cwd=ROOT, env=environment(), check=False).returncode
         if code != 0:
             break
     sys.stdout.write(f"\n{'failed' if code else 'passed'} after {cpu_seconds():.0f} s of CPU time\n")
     if "--fast" in sys.argv and not paths and cpu_seconds() > FAST_CPU_S:
         sys.stdout.write(f"That is over {FAST_CPU_S} s: see --durations=20, and mark tests slow.\n")
     return code
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of the checks.
+
+    Tests start some 200 Python processes. Where bytecode is not kept, each of them compiles the package again,
+    and each pytest worker rewrites the assertions of every test file again.
+    """
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def without_frameworks() -> list[str]:

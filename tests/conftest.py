@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import ipaddress
 import os
 import signal
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,10 +16,9 @@ from hypothesis import HealthCheck, settings
 
 _COMMON = settings(
     deadline=None,  # two busy cores: time says nothing here
-    derandomize=bool(os.environ.get("CI")),
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile("quick", _COMMON, max_examples=25)
+settings.register_profile("quick", _COMMON, max_examples=25, derandomize=True)
 settings.register_profile("thorough", _COMMON, max_examples=500, derandomize=False)
 settings.load_profile("quick")  # `--hypothesis-profile=thorough` replaces it
 
@@ -29,6 +31,22 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _connect = socket.socket.connect
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """Share the compilation of test files between the workers: each compiles its part before it collects."""
+    worker, workers = os.environ.get("PYTEST_XDIST_WORKER"), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if worker is None or sys.dont_write_bytecode:
+        return
+    folder = Path(__file__).parent
+    if [Path(argument).resolve() for argument in session.config.args] != [folder]:
+        return
+    ignored = [Path(path).resolve() for path in session.config.getoption("ignore") or ()]
+    for path in sorted(folder.rglob("test_*.py"))[int(worker.removeprefix("gw")) :: workers]:
+        if not any(path.is_relative_to(other) for other in ignored):
+            # A file that cannot be imported is reported when it is collected.
+            with contextlib.suppress(Exception, pytest.skip.Exception):
+                importlib.import_module(".".join(path.relative_to(folder.parent).with_suffix("").parts))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -17,4 +17,6 @@ class LazyModule:
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
+        if attribute.startswith("_"):  # pytest looks for these while it collects tests
+            raise AttributeError(attribute)
         return getattr(pytest.importorskip(self._name), attribute)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.page_runner import run_page
+from tests.docs.page_runner import run_page, slow_imports
 from tools import build_outputs
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -19,11 +19,13 @@ def page_id(page: Path) -> str:
     return page.relative_to(ROOT).as_posix().removeprefix("docs/")
 
 
-def has_code(page: Path) -> bool:
-    return bool(build_outputs.program(page.read_text(encoding="utf-8")))
+def pages_with_code() -> list[Path]:
+    """Return the pages that need large packages last: each fork takes longer to end once they are loaded."""
+    programs = {page: build_outputs.program(page.read_text(encoding="utf-8")) for page in PAGES}
+    return sorted((page for page in PAGES if programs[page]), key=lambda page: len(slow_imports(programs[page])))
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if has_code(page)], ids=page_id)
+@pytest.mark.parametrize("page", pages_with_code(), ids=page_id)
 def test_code_runs(page, tmp_path):
     """What the docs show works, in an empty folder, with warnings as errors, and prints what they say."""
     answer = run_page(page, tmp_path)

@@ -312,7 +312,7 @@ def test_a_minimal_file_ranks_like_the_default_pipeline(tmp_path):
     from resift.config.sections import default_file
     from resift.demo import passages, questions
 
-    rows = passages()[:110]
+    rows = [{**row, "text": str(row["text"])[:120]} for row in passages()[:110]]
     # A long text, of which the default reads some windows and not all.
     long = {"id": "long", "text": " ".join(str(row["text"]) for row in rows[:60])}
     minimal = tmp_path / "minimal.yaml"

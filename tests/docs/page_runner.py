@@ -47,12 +47,16 @@ def run_page(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     parent = start_parent()
     assert parent.stdin is not None
     assert parent.stdout is not None
-    imports = [name for name in SLOW_IMPORTS if name.partition(".")[0] in code]
-    parent.stdin.write(json.dumps({"script": str(script), "imports": imports}) + "\n")
+    parent.stdin.write(json.dumps({"script": str(script), "imports": slow_imports(code)}) + "\n")
     parent.stdin.flush()
     answer = parent.stdout.readline()
     stdout, stderr = ((folder / name).read_text(encoding="utf-8") for name in ("stdout.txt", "stderr.txt"))
     return subprocess.CompletedProcess([str(script)], int(answer or 1), stdout, stderr)
+
+
+def slow_imports(code: str) -> list[str]:
+    """Return the large packages that the code mentions."""
+    return [name for name in SLOW_IMPORTS if name.partition(".")[0] in code]
 
 
 @cache

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sys
 import threading
 import traceback
-from pathlib import Path
 
 from resift.errors import CircuitOpenError, ProviderRejected, ProviderServerError
 from resift.resilience import CircuitBreaker, State
 from tests.hardening.report import Outcome
-
-TESTS = Path(__file__).resolve().parents[2] / "tests" / "resilience"
 
 
 def attack(seed: int, count: int) -> Outcome:
@@ -25,11 +21,11 @@ def attack(seed: int, count: int) -> Outcome:
 
 
 def _compare_with_model(outcome: Outcome, wanted: int) -> None:
-    sys.path.insert(0, str(TESTS))
-    from breaker_machine import BreakerMachine
     from hypothesis import HealthCheck, settings
     from hypothesis.database import InMemoryExampleDatabase
     from hypothesis.stateful import run_state_machine_as_test
+
+    from tests.resilience.breaker_machine import BreakerMachine
 
     chosen = settings(
         max_examples=max(5, min(500, wanted // 80)),

@@ -8,7 +8,6 @@ import os
 import pickle
 import random
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,8 +54,7 @@ def _names(outcome: Outcome) -> None:
 
 
 def _hostile_folders(outcome: Outcome, folder: Path) -> None:
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "models"))
-    import hostile_files as make
+    from tests.models import hostile_files as make
 
     for number, (what, place) in enumerate(_folders(folder, make)):
         outcome.tried += 1

@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from loopback_hub import Hub, answer, cut, serving
 
 from resift.errors import ModelFileError
 from resift.events import ListSink
@@ -19,6 +18,7 @@ from resift.models.download import download_model, hub_endpoint
 from resift.models.locate import download_folder
 from resift.models.registry import HubSource, ModelSpec
 from resift.models.verify import PinnedFile
+from tests.models.loopback_hub import Hub, answer, cut, serving
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 GRAPH = os.urandom(1_000_000)

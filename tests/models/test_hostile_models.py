@@ -11,7 +11,6 @@ import sys
 import zipfile
 from pathlib import Path
 
-import hostile_files as make
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,6 +22,7 @@ from resift.models.local_models import allow_local, write_manifest
 from resift.models.locate import resolve
 from resift.models.onnx_reader import inspect_onnx
 from resift.models.registry import disallow_local
+from tests.models import hostile_files as make
 
 
 @pytest.fixture(autouse=True)

@@ -7,12 +7,13 @@ import importlib.util
 import platform
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from resift.native.library import native_kernel
-from tools.native_build import FLAGS, FOLDER, CompileError, compile_objects, run, sources
+from tools.native_build import FLAGS, FOLDER, CompileError, compile_objects, library_name, run, sources
 from tools.wheels import zig
 
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
@@ -24,7 +25,7 @@ SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1"
 KERNELS = ("portable", "avx2", "avx512", "neon", "i8mm")
 LENGTHS = {PROGRAM: 200, TRANSFORMER_PROGRAM: 135}
 # Some more than the 48 rows that attention takes at a time; for a transformer also more than a window.
-ARM_LENGTHS = {PROGRAM: 50, TRANSFORMER_PROGRAM: 62}
+SHORT_LENGTHS = {PROGRAM: 50, TRANSFORMER_PROGRAM: 62}
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C compiler")
 
@@ -51,10 +52,17 @@ def answer(command: tuple[str, ...], kernel: str, count: int) -> str:
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory):
-    """The programs that run a whole pass, by the name of their file."""
+    """The programs that run a whole pass, by the name of their file, with the installed library."""
     both = (PROGRAM, TRANSFORMER_PROGRAM)
-    folder = tmp_path_factory.mktemp("plain")
-    return dict(zip(both, linked(folder, [str(COMPILER)], platform.machine(), *WARNINGS, programs=both), strict=True))
+    folder, library = tmp_path_factory.mktemp("plain"), FOLDER / library_name()
+    changed_at = max(path.stat().st_mtime for path in FOLDER.glob("*.[ch]"))
+    if sys.platform != "linux" or not library.exists() or library.stat().st_mtime < changed_at:
+        made = linked(folder, [str(COMPILER)], platform.machine(), *WARNINGS, programs=both)
+        return dict(zip(both, made, strict=True))
+    for program in both:
+        options = [*FLAGS, *WARNINGS, f"-I{FOLDER}", f"-Wl,-rpath,{FOLDER}"]
+        run([str(COMPILER), *options, "-o", str(folder / program.stem), str(program), str(library), "-lm"])
+    return {program: folder / program.stem for program in both}
 
 
 @pytest.fixture(scope="module")
@@ -89,17 +97,28 @@ def arm_programs(tmp_path_factory):
 @pytest.mark.parametrize("source", [PROGRAM, TRANSFORMER_PROGRAM], ids=lambda path: path.stem)
 @pytest.mark.parametrize("kernel", ["neon", "i8mm", "portable"])
 def test_arm_kernels_return_the_oracles_bits(programs, arm_programs, kernel, source):
-    oracle = answer((str(programs[source]),), "portable", ARM_LENGTHS[source])
-    assert answer(arm_programs[source], kernel, ARM_LENGTHS[source]) == oracle
+    oracle = answer((str(programs[source]),), "portable", SHORT_LENGTHS[source])
+    assert answer(arm_programs[source], kernel, SHORT_LENGTHS[source]) == oracle
+
+
+@needs_compiler
+@pytest.mark.parametrize("only", ["-fsyntax-only", pytest.param("-S", marks=pytest.mark.hardening)])
+def test_the_code_compiles_without_a_warning(tmp_path, only):
+    """Some warnings come from the optimizer, which takes 15 seconds."""
+    for file, flags in sources(platform.machine()).items():
+        run([str(COMPILER), *FLAGS, *WARNINGS, *flags, only, str(file), "-o", str(tmp_path / file.stem)])
 
 
 @needs_compiler
 @pytest.mark.parametrize("source", [PROGRAM, TRANSFORMER_PROGRAM], ids=lambda path: path.stem)
 @pytest.mark.parametrize("kernel", KERNELS[1:])
-def test_each_kernel_returns_the_oracles_bits(programs, kernel, source):
+@pytest.mark.parametrize(
+    "lengths", [pytest.param(SHORT_LENGTHS, id="short"), pytest.param(LENGTHS, id="all", marks=pytest.mark.hardening)]
+)
+def test_each_kernel_returns_the_oracles_bits(programs, lengths, kernel, source):
     """Random weights, many lengths, norms before and after each block, states and classes."""
     program = (str(programs[source]),)
-    assert answer(program, kernel, LENGTHS[source]) == answer(program, "portable", LENGTHS[source])
+    assert answer(program, kernel, lengths[source]) == answer(program, "portable", lengths[source])
 
 
 @needs_compiler

@@ -10,11 +10,11 @@ import sys
 import threading
 
 import pytest
-from fake_stores import Answers
 
 from resift.pipeline import Pipeline
 from resift.protocols import display_name
 from resift.stores import MemoryStore, SQLiteStore
+from tests.pipeline.fake_stores import Answers
 from tests.stores.factories import HashingEmbedder
 
 pytest.importorskip("tokenizers", reason="needs resift[local]")

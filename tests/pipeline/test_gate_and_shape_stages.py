@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from fake_stores import Answers, Points
-
 from resift.errors import ProviderServerError
 from resift.events import ListSink
 from resift.pipeline import Pipeline, Pool
@@ -12,6 +10,7 @@ from resift.ranking.gate import Profile
 from resift.ranking.shape import Recovery, ShapePolicy
 from resift.resilience import CircuitBreaker, Tiered
 from resift.types import Hit
+from tests.pipeline.fake_stores import Answers, Points
 
 QUERY = "words"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from fake_stores import Answers, Points
 
 from resift import MemoryStore, Tiered
 from resift.errors import ConfigError, InputError
@@ -13,6 +12,7 @@ from resift.pipeline.stages import Gate
 from resift.ranking.gate import MEMOSA, Profile
 from resift.resilience import CircuitBreaker
 from resift.testing import OverlapScorer
+from tests.pipeline.fake_stores import Answers, Points
 
 STORES = [Answers("a", ["x", "y", "z", "w"])]
 

@@ -8,7 +8,6 @@ import time
 from dataclasses import replace
 
 import pytest
-from fake_stores import Answers, Hangs, Points, Raises
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from resift.pipeline import Fuse, OnHits, OverFetch, Pipeline, Pool, Rerank
 from resift.pipeline.stages import Gate
 from resift.ranking.fusion.rerankers import FusionReranker
 from resift.types import Hit
+from tests.pipeline.fake_stores import Answers, Hangs, Points, Raises
 
 QUERY = "a question nobody else asks"
 STORES = {"a": ["x", "y", "z"], "b": ["z", "w"]}

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from fake_stores import Answers, Points
 
 from resift.pipeline import Pipeline, StoreRef
 from resift.pipeline.pipeline import MAX_NEIGHBOR_HITS
 from resift.pipeline.stages import Shape
 from resift.ranking.shape import Blend, Guard, ShapePolicy
 from resift.stores.base import StoreView
+from tests.pipeline.fake_stores import Answers, Points
 
 pytest.importorskip("numpy")
 

@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
-from fake_stores import Answers, Graph, Hangs, HangsInThread, IgnoresCancellation, Points, Raises, hit
 
 from resift.errors import CapabilityError, InputError, ResiftError, RetrievalError, StoreError, UnsafeCypherError
 from resift.events import ListSink
@@ -24,6 +23,7 @@ from resift.protocols import Reranker
 from resift.ranking.fusion.rerankers import RRFReranker
 from resift.stores import MemoryStore
 from resift.types import Ranking
+from tests.pipeline.fake_stores import Answers, Graph, Hangs, HangsInThread, IgnoresCancellation, Points, Raises, hit
 
 QUERY = "a question nobody else asks"
 
@@ -214,13 +214,12 @@ def test_n4_metadata_is_that_of_the_first_declared_store():
 
 
 _SCRIPT = """
-import asyncio, json, sys
-sys.path.insert(0, {folder!r})
-from fake_stores import Answers
+import asyncio, json
+from tests.pipeline.fake_stores import Answers
 from resift.pipeline import RetrievalNode
 steps = zip("qwert", (3, 5, 7, 11, 2))
-stores = [Answers(name, [f"d{{(i * step) % 17}}" for i in range(9)]) for name, step in steps]
-ranking = asyncio.run(RetrievalNode(stores, k=12).execute({{"query": "words"}}))["retrieved"]
+stores = [Answers(name, [f"d{(i * step) % 17}" for i in range(9)]) for name, step in steps]
+ranking = asyncio.run(RetrievalNode(stores, k=12).execute({"query": "words"}))["retrieved"]
 print(json.dumps([[hit.to_dict() for hit in hits] for hits in (ranking, ranking.cut)], sort_keys=True))
 """
 
@@ -228,10 +227,9 @@ print(json.dumps([[hit.to_dict() for hit in hits] for hits in (ranking, ranking.
 @pytest.mark.slow
 def test_n4_two_processes_give_the_same_bytes():
     """Other processes with other hash seeds give byte-identical rankings."""
-    script = _SCRIPT.format(folder=os.path.dirname(__file__))
     outputs = {
         subprocess.run(
-            [sys.executable, "-c", script],
+            [sys.executable, "-c", _SCRIPT],
             env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
             capture_output=True,
             check=True,

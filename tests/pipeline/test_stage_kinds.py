@@ -7,7 +7,6 @@ import json
 from dataclasses import dataclass, replace
 
 import pytest
-from fake_stores import Points
 
 from resift import Hit
 from resift.pipeline import Fuse, Pipeline, Pool, Rerank
@@ -15,6 +14,7 @@ from resift.pipeline.stages import Gate, Shape
 from resift.ranking.gate import Profile
 from resift.ranking.shape import Blend, Guard, Precedence, Quota, Recovery, ShapePolicy
 from resift.types import StageKind, make_record, with_scores
+from tests.pipeline.fake_stores import Points
 
 IDS = [f"d{number}" for number in range(8)]
 POINTS = {"d0": 1.0, "d1": 0.5, "d2": -1.0, "d3": -2.0, "d4": -3.0, "d5": 8.0, "d6": -5.0, "d7": -6.0}

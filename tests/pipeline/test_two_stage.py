@@ -7,11 +7,11 @@ import copy
 import inspect
 
 import pytest
-from fake_stores import Points
 
 from resift.errors import InputError
 from resift.pipeline import OverFetch, TwoStage
 from resift.stores import MemoryStore
+from tests.pipeline.fake_stores import Points
 
 TEXTS = ["red apple", "green apple", "blue sky", "apple pie with apple", "grey sky"]
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from breaker_machine import BreakerMachine
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
+
+from tests.resilience.breaker_machine import BreakerMachine
 
 
 def test_random_histories_keep_the_rules_of_the_breaker():

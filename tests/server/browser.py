@@ -23,28 +23,42 @@ needs_browser = pytest.mark.skipif(
 
 
 @contextmanager
-def opened(folder: Path, *, size: tuple[int, int] = WIDE, dark: bool = False):
+def opened(folder: Path):
     """Yield a browser with a new profile; its console is at `get_log("browser")`."""
     from selenium import webdriver
 
     options = webdriver.ChromeOptions()
     options.binary_location = BROWSER
-    for flag in (*FLAGS, f"--user-data-dir={folder}", f"--window-size={size[0]},{size[1]}"):
+    for flag in (*FLAGS, f"--user-data-dir={folder}", f"--window-size={WIDE[0]},{WIDE[1]}"):
         options.add_argument(flag)
-    if dark:
-        options.add_argument("--blink-settings=preferredColorScheme=0")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
     try:
-        # The window has a frame; what counts is the page's own size.
-        driver.execute_cdp_cmd(
-            "Emulation.setDeviceMetricsOverride",
-            {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size == PHONE},
-        )
-        if dark:
-            driver.execute_cdp_cmd(
-                "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
-            )
+        emulate(driver, WIDE, dark=False)
         yield driver
     finally:
         driver.quit()
+
+
+def new_tab(driver, url: str, *, size: tuple[int, int] = WIDE, dark: bool = False) -> None:
+    """Continue in a new tab of the browser, without anything that pages of this address stored."""
+    driver.switch_to.new_window("tab")
+    new = driver.current_window_handle
+    for other in driver.window_handles:
+        if other != new:
+            driver.switch_to.window(other)
+            driver.close()
+    driver.switch_to.window(new)
+    driver.execute_cdp_cmd("Storage.clearDataForOrigin", {"origin": url, "storageTypes": "all"})
+    driver.get_log("browser")
+    emulate(driver, size, dark=dark)
+
+
+def emulate(driver, size: tuple[int, int], *, dark: bool) -> None:
+    """Give the page a size and a color scheme. The window has a frame; what counts is the page's own size."""
+    driver.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size == PHONE},
+    )
+    scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})

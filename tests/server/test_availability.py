@@ -30,6 +30,7 @@ from resift.server.search_routes import CACHED_PIPELINES
 from resift.testing import OverlapScorer
 from tests.hardening.availability import endless_header, half_requests, hang_up, large_requests, seconds, watch_livez
 from tests.server.process import ROOT, real, start
+from tests.server.rating_sessions import session
 
 BODY = {"query": "red fox", "documents": ["a red fox", "a whale"]}
 BUSY_MS = 400
@@ -245,18 +246,6 @@ def test_an_origin_that_never_matches_is_reported(origin):
         ServerOptions(cors_origins=(origin,))
 
 
-def session(number: int) -> RatingSession:
-    texts = {f"d{i}": f"text {i} of {number}" for i in range(4)}
-    return RatingSession(
-        id=f"s{number}",
-        query=f"query {number}",
-        settings={"a": {}, "b": {}},
-        lists={"a": list(texts), "b": list(texts)},
-        shown=[("d0", "a"), ("d1", "b")],
-        documents=texts,
-    )
-
-
 def test_ratings_of_many_clients_are_all_there(tmp_path):
     """Threads that write and read at the same time see every confirmed session."""
     log = RatingsLog(tmp_path)
@@ -299,7 +288,7 @@ import resource, signal, sys
 from pathlib import Path
 from resift.server.ratings import RatingsLog
 from resift.server.schema import RequestFailed
-from tests.server.test_availability import session
+from tests.server.rating_sessions import session
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 log = RatingsLog(Path(sys.argv[1]))
 resource.setrlimit(resource.RLIMIT_FSIZE, (9_000, 9_000))
@@ -385,34 +374,35 @@ def index_of(file, *texts):
         index.add(list(texts))
 
 
-def test_a_filter_without_a_name_is_the_clients_mistake(tmp_path):
-    """An empty key in `where` is 400 with a sentence, and no traceback."""
-    index_of(tmp_path / "docs.db", "a red fox")
-    server = start("--any-model", "--store", str(tmp_path / "docs.db"))
-    try:
-        for key in ("", "\ud800"):
-            answer = server.post("/v1/search", {"query": "fox", "where": {key: 1}})
-            assert answer.status in (200, 400), answer.body
-        assert not any("Traceback" in line for line in server.lines)
-    finally:
-        server.stop()
-
-
-def test_an_index_that_was_replaced_is_opened_again(tmp_path):
-    """After `mv new.db docs.db` the server answers from the new file; a deleted one stays open."""
-    file = tmp_path / "docs.db"
+@pytest.fixture(scope="module")
+def indexed(tmp_path_factory):
+    """A server over an index of one document, and the file of the index."""
+    file = tmp_path_factory.mktemp("indexed") / "docs.db"
     index_of(file, "a red fox")
-    index_of(tmp_path / "new.db", "a red apple")
     server = start("--any-model", "--store", str(file))
+    yield server, file
+    assert server.stop() == 0
+
+
+def test_a_filter_without_a_name_is_the_clients_mistake(indexed):
+    """An empty key in `where` is 400 with a sentence, and no traceback."""
+    server, _ = indexed
+    for key in ("", "\ud800"):
+        answer = server.post("/v1/search", {"query": "fox", "where": {key: 1}})
+        assert answer.status in (200, 400), answer.body
+    assert not any("Traceback" in line for line in server.lines)
+
+
+def test_an_index_that_was_replaced_is_opened_again(indexed):
+    """After `mv new.db docs.db` the server answers from the new file; a deleted one stays open."""
+    server, file = indexed
+    index_of(file.with_name("new.db"), "a red apple")
     texts = lambda: [hit["text"] for hit in server.post("/v1/search", {"query": "red"}).json()["hits"]]  # noqa: E731
-    try:
-        assert texts() == ["a red fox"]
-        (tmp_path / "new.db").replace(file)
-        assert texts() == ["a red apple"]
-        file.unlink()
-        assert texts() == ["a red apple"]
-    finally:
-        server.stop()
+    assert texts() == ["a red fox"]
+    file.with_name("new.db").replace(file)
+    assert texts() == ["a red apple"]
+    file.unlink()
+    assert texts() == ["a red apple"]
 
 
 @pytest.mark.parametrize("delay_s", [0.05, 0.4])

@@ -30,6 +30,19 @@ def guarded(tmp_path_factory):
     assert server.stop() == 0
 
 
+MODEL = "cross-encoder/ms-marco-MiniLM-L-12-v2"
+
+
+@pytest.fixture(scope="module")
+def configured():
+    """A server with an alias, small limits and one web page that may call it."""
+    names = ("--alias", f"rerank-v3.5={MODEL}", "--strict", "--zero-means-all", "--embedder", "none")
+    limits = ("--max-documents", "50", "--max-text-chars", "100", "--max-body-bytes", "5000", "--max-pairs", "10")
+    server = start(*names, *limits, "--cors-origin", "https://page.example")
+    yield server
+    assert server.stop() == 0
+
+
 def bearer(key: str) -> dict[str, str]:
     return {"authorization": f"Bearer {key}"}
 
@@ -93,21 +106,16 @@ def test_model_names(guarded):
     assert (tei.status, set(tei.json())) == (400, {"detail"})
 
 
-def test_an_alias_is_a_name(tmp_path):
+def test_an_alias_is_a_name(configured):
     """--alias, --strict and --zero-means-all."""
-    model = "cross-encoder/ms-marco-MiniLM-L-12-v2"
-    server = start("--alias", f"rerank-v3.5={model}", "--strict", "--zero-means-all", "--embedder", "none")
-    try:
-        assert server.post("/v2/rerank", {**BODY, "model": "rerank-v3.5", "top_n": 0}).status == 200
-        assert server.post("/v2/rerank", {**BODY, "model": "other"}).status == 404
-        unknown = server.post("/v2/rerank", {**BODY, "top_k": 1})
-        assert unknown.status == 422
-        assert "top_k" in unknown.json()["message"]
-        assert server.post("/v2/rerank", b'{"query":"a","query":"b","documents":["x"]}').status == 400
-        ids = {row["id"]: row["root"] for row in server.get("/v1/models").json()["data"]}
-        assert ids == {model: model, "rerank-v3.5": model}
-    finally:
-        server.stop()
+    assert configured.post("/v2/rerank", {**BODY, "model": "rerank-v3.5", "top_n": 0}).status == 200
+    assert configured.post("/v2/rerank", {**BODY, "model": "other"}).status == 404
+    unknown = configured.post("/v2/rerank", {**BODY, "top_k": 1})
+    assert unknown.status == 422
+    assert "top_k" in unknown.json()["message"]
+    assert configured.post("/v2/rerank", b'{"query":"a","query":"b","documents":["x"]}').status == 400
+    ids = {row["id"]: row["root"] for row in configured.get("/v1/models").json()["data"]}
+    assert ids == {MODEL: MODEL, "rerank-v3.5": MODEL}
 
 
 def test_the_log_has_no_texts(stub):
@@ -146,21 +154,17 @@ def test_unknown_paths_and_methods(stub):
     assert stub.ask("HEAD", "/livez").body == b""
 
 
-def test_limits_on_size():
+def test_limits_on_size(configured):
     """Too many documents, too long a text, too large a body are refused before any work."""
-    server = start("--max-documents", "5", "--max-text-chars", "100", "--max-body-bytes", "5000", "--any-model")
-    try:
-        assert server.post("/v2/rerank", {"query": "q", "documents": ["x"] * 6}).status == 400
-        assert server.post("/v2/rerank", {"query": "q", "documents": ["x" * 101]}).status == 400
-        assert server.post("/v2/rerank", {"query": "q" * 101, "documents": ["x"]}).status == 400
-        assert server.post("/v2/rerank", b" " * 6000).status == 413
-        lied = (
-            b"POST /v2/rerank HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
-            + b"1000\r\n" + b" " * 4096 + b"\r\n" + b"1000\r\n" + b" " * 4096 + b"\r\n0\r\n\r\n"
-        )  # fmt: skip
-        assert raw(server.port, lied).startswith(b"HTTP/1.1 413")
-    finally:
-        server.stop()
+    assert configured.post("/v2/rerank", {"query": "q", "documents": ["x"] * 51}).status == 400
+    assert configured.post("/v2/rerank", {"query": "q", "documents": ["x" * 101]}).status == 400
+    assert configured.post("/v2/rerank", {"query": "q" * 101, "documents": ["x"]}).status == 400
+    assert configured.post("/v2/rerank", b" " * 6000).status == 413
+    lied = (
+        b"POST /v2/rerank HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+        + b"1000\r\n" + b" " * 4096 + b"\r\n" + b"1000\r\n" + b" " * 4096 + b"\r\n0\r\n\r\n"
+    )  # fmt: skip
+    assert raw(configured.port, lied).startswith(b"HTTP/1.1 413")
 
 
 def raw(port: int, data: bytes, *, timeout: float = 10) -> bytes:
@@ -214,41 +218,33 @@ def test_slow_clients_lose_their_connection():
         process.stderr.close()
 
 
-def test_too_much_at_once_is_refused_with_429():
+def test_too_much_at_once_is_refused_with_429(configured):
     """Over the limit of pairs a request waits, then gets 429 with whole seconds to wait; never 503."""
-    server = start("--max-pairs", "10", "--any-model", "--embedder", "none")
-    try:
-        body = {"query": "q", "documents": ["wait 0.4", *["x"] * 8]}
-        with ThreadPoolExecutor(12) as pool:
-            answers = list(pool.map(lambda _: server.post("/v2/rerank", body), range(12)))
-        statuses = [answer.status for answer in answers]
-        assert set(statuses) == {200, 429}
-        refused = next(answer for answer in answers if answer.status == 429)
-        assert int(refused.headers["retry-after"]) >= 1
-        assert set(refused.json()) == {"message", "id"}
-        assert server.post("/v2/rerank", body).status == 200
-        assert server.post("/v2/rerank", {"query": "q", "documents": ["x"] * 50}).status == 200
-        told = server.get("/metrics").body.decode()
-        assert float(re.search(r"resift_refusals_total (\d\S*)", told)[1]) == statuses.count(429)
-    finally:
-        server.stop()
+    body = {"query": "q", "documents": ["wait 0.4", *["x"] * 8]}
+    with ThreadPoolExecutor(12) as pool:
+        answers = list(pool.map(lambda _: configured.post("/v2/rerank", body), range(12)))
+    statuses = [answer.status for answer in answers]
+    assert set(statuses) == {200, 429}
+    refused = next(answer for answer in answers if answer.status == 429)
+    assert int(refused.headers["retry-after"]) >= 1
+    assert set(refused.json()) == {"message", "id"}
+    assert configured.post("/v2/rerank", body).status == 200
+    assert configured.post("/v2/rerank", {"query": "q", "documents": ["x"] * 50}).status == 200
+    told = configured.get("/metrics").body.decode()
+    assert float(re.search(r"resift_refusals_total (\d\S*)", told)[1]) == statuses.count(429)
 
 
-def test_work_of_a_client_that_hung_up_is_dropped():
+def test_work_of_a_client_that_hung_up_is_dropped(configured):
     """Its pairs leave the count long before they would have been done."""
-    server = start("--any-model", "--embedder", "none")
-    try:
-        body = json.dumps({"query": "q", "documents": ["wait 20"]}).encode()
-        head = f"POST /v2/rerank HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n".encode()
-        connection = socket.create_connection(("127.0.0.1", server.port))
-        connection.sendall(head + body)
-        flying = lambda one: "resift_pairs_in_flight 1.0" in one.get("/metrics").body.decode()  # noqa: E731
-        server.until(flying, seconds=10)
-        connection.close()
-        server.until(lambda one: not flying(one), seconds=5)
-        assert "resift_hangups_total 1.0" in server.get("/metrics").body.decode()
-    finally:
-        server.stop()
+    body = json.dumps({"query": "q", "documents": ["wait 20"]}).encode()
+    head = f"POST /v2/rerank HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+    connection = socket.create_connection(("127.0.0.1", configured.port))
+    connection.sendall(head + body)
+    flying = lambda one: "resift_pairs_in_flight 1.0" in one.get("/metrics").body.decode()  # noqa: E731
+    configured.until(flying, seconds=10)
+    connection.close()
+    configured.until(lambda one: not flying(one), seconds=5)
+    assert "resift_hangups_total 1.0" in configured.get("/metrics").body.decode()
 
 
 def test_drain_finishes_what_was_accepted():
@@ -290,18 +286,14 @@ def test_ctrl_c_ends_at_once():
     assert server.stop() == 0
 
 
-def test_cors_is_off_unless_named(stub):
+def test_cors_is_off_unless_named(stub, configured):
     """A web page may ask only when its origin is named."""
     origin = {"origin": "https://page.example"}
     assert "access-control-allow-origin" not in stub.ask("POST", "/v2/rerank", BODY, origin).headers
-    server = start("--cors-origin", "https://page.example", "--any-model", "--embedder", "none")
-    try:
-        answer = server.ask("POST", "/v2/rerank", BODY, origin)
-        assert answer.headers["access-control-allow-origin"] == "https://page.example"
-        other = server.ask("POST", "/v2/rerank", BODY, {"origin": "https://other.example"})
-        assert "access-control-allow-origin" not in other.headers
-    finally:
-        server.stop()
+    answer = configured.ask("POST", "/v2/rerank", BODY, origin)
+    assert answer.headers["access-control-allow-origin"] == "https://page.example"
+    other = configured.ask("POST", "/v2/rerank", BODY, {"origin": "https://other.example"})
+    assert "access-control-allow-origin" not in other.headers
 
 
 def test_mistakes_are_told_before_anything_listens(tmp_path, capsys):

@@ -150,11 +150,11 @@ def test_every_text_finds_itself(text):
     "unit", ["a", "ж", "水", "ก", "\u0301", "é", "a\u0301", "\u00ad", "x ", "א\u05b0", "\u200d", "क्"]
 )
 @pytest.mark.slow
-def test_a_megabyte_of_anything_takes_linear_time(unit):
+def test_long_repetitions_take_linear_time(unit):
     """Hostile repetition costs no more than text."""
     started = time.process_time()
-    Analyzer().analyze(unit * (1_000_000 // len(unit)))
-    assert time.process_time() - started < 3
+    Analyzer().analyze(unit * (300_000 // len(unit)))
+    assert time.process_time() - started < 1
 
 
 def test_words_are_folded_and_not_stemmed():
@@ -170,7 +170,7 @@ def test_long_words_are_not_cached():
     analyzer = Analyzer("auto")
     tracemalloc.start()
     try:
-        for number in range(40):
+        for number in range(15):
             for letters in ("abc", "äöü", "абв"):
                 (term,) = analyzer.analyze(f"{letters * 5_000}{number}").terms
                 assert len(term) <= 100
