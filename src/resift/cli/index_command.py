@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from resift._internal.sync import run_sync
-from resift.agent.pack import Pack
-from resift.agent.pack_build import build_pack
+from resift.agent import Pack, build_pack
 from resift.cli.terminal import Progress, count, out, style, wrap
 from resift.errors import InputError, shell_path
 from resift.external.records import text_from

@@ -264,8 +264,7 @@ def run_ask(args: argparse.Namespace) -> int:
 
 
 def _ask_pack(args: argparse.Namespace, question: str) -> JsonObject:
-    from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent
-    from resift.agent.pack_build import sample_pack
+    from resift.agent import KnowledgeGraphAgent, sample_pack
 
     pack: Path | None = args.pack
     if pack is not None and pack.is_file():

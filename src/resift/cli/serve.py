@@ -10,8 +10,7 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent
-from resift.agent.pack import Pack
+from resift.agent import KnowledgeGraphAgent, Pack
 from resift.cli.terminal import out
 from resift.config import load_yaml
 from resift.errors import InputError, require

@@ -21,11 +21,10 @@ from resift.deadline import Deadline
 from resift.errors import InputError
 from resift.external.candidates import read_hits
 from resift.ingest.indexing import open_index
+from resift.pipeline import AdaptiveDepth, Pipeline, Rerank, Shape
 from resift.pipeline.defaults import FETCH, views
 from resift.pipeline.fan_out import Store, StoreRef
-from resift.pipeline.pipeline import Pipeline
 from resift.pipeline.scored_search import ranking_relevance
-from resift.pipeline.stages import AdaptiveDepth, Rerank, Shape
 from resift.ranking import order_model
 from resift.ranking.boosts import check_boosts
 from resift.ranking.context import MAX_TOKENS
@@ -40,8 +39,7 @@ from resift.server.endpoint import Operation, Outcome, Request, Response, encode
 from resift.server.rankings import RankingAnswer, ranking_data
 from resift.server.schema import DocumentId, Fraction, Milliseconds, NonEmpty, NotBlank, RequestFailed, RequestReader
 from resift.server.state import ServerState
-from resift.stores.memory import MemoryStore
-from resift.stores.sqlite import SQLiteStore
+from resift.stores import MemoryStore, SQLiteStore
 from resift.types import Hit, JsonObject, Ranking
 from resift.validation import NOT_BLANK
 
