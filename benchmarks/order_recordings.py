@@ -140,7 +140,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--xquad", type=Path, help="folder of the XQuAD files")
     parser.add_argument("--queries", type=int, default=30, help="of each collection")
     parser.add_argument("--documents", type=int, default=400, help="of each collection; relevant ones stay")
-    parser.add_argument("--characters", type=int, default=300, help="of each text")
+    parser.add_argument(
+        "--characters",
+        type=int,
+        default=1000,
+        help="of each text; a low limit makes functions equally long, so that they look like chunks of files",
+    )
     parser.add_argument("--scorers", action="store_true", help="also with other rerankers")
     args = parser.parse_args(argv)
     work = args.out / "work"

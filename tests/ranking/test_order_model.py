@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from resift.errors import InputError
 from resift.ranking.order_model import (
+    CHUNK_SHARE,
+    CODE_AGREEMENT,
     CODE_DENSITY,
     MAX_DEPTH,
     MAX_PROSE_DENSITY,
@@ -20,6 +22,7 @@ from resift.ranking.order_model import (
     SCORER_AGREEMENT,
     default_model,
     language_fit,
+    list_facts,
     rerank_depth,
     scorer_facts,
     text_facts,
@@ -71,6 +74,30 @@ def test_prose_in_markup_is_prose(kind):
 @pytest.mark.parametrize("language", PROGRAMS)
 def test_programs_have_the_code_density_of_code(language):
     assert text_facts([PROGRAMS[language]] * 5)[CODE_DENSITY] >= MIN_CODE_DENSITY
+
+
+def test_code_texts_of_similar_lengths_are_chunks_of_files():
+    def share(text, sizes):
+        return text_facts([text * size for size in sizes]).get(CHUNK_SHARE)
+
+    code = PROGRAMS["Python"]
+    assert share(code, (9, 9, 10, 10, 11, 11)) == 1
+    assert 0 < share(code, (5, 7, 10, 10, 13, 15)) < 1, "between chunks and functions"
+    assert share(code, (1, 2, 3, 5, 9, 20)) is None, "functions"
+    assert share(code, (9, 9, 10, 10, 11)) is None, "too few texts"
+    assert share(PROSE, (9, 9, 10, 10, 11, 11)) is None
+    assert 0 < share(code + 3 * PROSE, [1] * 6) < 1, "between prose and code"
+
+
+def test_chunks_of_files_have_the_dense_weight_of_prose_and_a_smaller_reranker_weight():
+    model = default_model()
+    scores = [3.0, 2.0, 1.0, 0.0]
+    prose, chunks, functions = {CODE_DENSITY: 0.1}, {CODE_DENSITY: 0.3, CHUNK_SHARE: 1.0}, {CODE_DENSITY: 0.3}
+    dense = [model.dense({**facts, **list_facts(scores, scores, facts)}) for facts in (prose, chunks, functions)]
+    assert dense == pytest.approx([0.55, 0.55, 0.9], abs=0.001)
+    assert [model.reranker_weight(facts)[0] for facts in (prose, chunks, functions)] == pytest.approx([0.75, 0.55, 0.3])
+    half = list_facts(scores, scores, {CODE_DENSITY: 0.3, CHUNK_SHARE: 0.5})
+    assert half[CODE_AGREEMENT] == pytest.approx(list_facts(scores, scores, functions)[CODE_AGREEMENT] / 2)
 
 
 def test_a_few_words_have_no_code_density_and_no_word_length():
@@ -136,7 +163,7 @@ def test_the_weight_of_vector_search_for_prose_and_code():
 
 @given(
     modes=st.lists(st.sampled_from(["lexical", "dense", "graph", ""]), min_size=1),
-    facts=st.dictionaries(st.sampled_from([CODE_DENSITY, MEAN_WORD_LENGTH]), st.floats()),
+    facts=st.dictionaries(st.sampled_from([CODE_DENSITY, MEAN_WORD_LENGTH, CHUNK_SHARE]), st.floats()),
 )
 def test_weights_always_add_up_to_one(modes, facts):
     weights = default_model().list_weights(modes, facts)

@@ -18,11 +18,12 @@ from importlib import resources
 from typing import NamedTuple
 
 from resift.errors import InputError
-from resift.ranking.evidence import correlation
+from resift.ranking.evidence import correlation, mean_and_deviation
 from resift.text.languages import detect, script_shares, scripts_of_languages
 from resift.types import Languages
 
 CODE_DENSITY, MEAN_WORD_LENGTH, OTHER_LANGUAGE = "code_density", "mean_word_length", "other_language"
+CHUNK_SHARE = "chunk_share"
 LIST_AGREEMENT, CODE_AGREEMENT = "list_agreement", "code_agreement"
 SCORER_AGREEMENT, SCORER_FIT = "scorer_agreement", "scorer_fit"
 """Facts that determine the weights; those about texts and lists are in `StageRecord.evidence`."""
@@ -38,6 +39,13 @@ DEPTH_CUTOFF_SIGMA = 4.0
 
 MAX_PROSE_DENSITY, MIN_CODE_DENSITY = 0.11, 0.165
 """Signs of code per word: at most the first number in prose, at least the second number in code."""
+
+MAX_CHUNK_VARIATION, MIN_FUNCTION_VARIATION = 0.25, 0.35
+"""Standard deviation of the lengths of code texts relative to their mean: at most the first number for chunks of
+source files, which a splitter makes about equally long, and at least the second number for functions."""
+
+MIN_CHUNKS = 6
+"""Minimum number of texts from which chunks are recognized; a few functions may have similar lengths by chance."""
 
 USUAL_AGREEMENT = 0.1
 """Correlation of keyword and vector search on code at which their weights are unchanged."""
@@ -55,6 +63,7 @@ MIN_REASON = 0.1
 _FACT_NAMES = {
     CODE_DENSITY: "code density", MEAN_WORD_LENGTH: "mean word length", OTHER_LANGUAGE: "another language",
     CODE_AGREEMENT: "agreement of the lists on code", LIST_AGREEMENT: "agreement of the lists",
+    CHUNK_SHARE: "chunk share",
 }  # fmt: skip
 
 MAX_CHARACTERS = 450  # per text; enough to distinguish prose from code, and one language from another
@@ -210,17 +219,18 @@ def rerank_depth(scores: Sequence[float], *, max_depth: int = MAX_DEPTH) -> int:
     return min(len(scores), max_depth, max(MIN_DEPTH, near))
 
 
-def list_facts(lexical: Sequence[float], dense: Sequence[float], code_density: float) -> dict[str, float]:
+def list_facts(lexical: Sequence[float], dense: Sequence[float], facts: Mapping[str, float]) -> dict[str, float]:
     """Return the agreement of keyword and vector search: the correlation of their z-scores over the pool.
 
     For code, there is a second fact, relative to a usual correlation of 0.1: vectors that do not agree at all
-    do not capture the meaning of the code. It is scaled down for texts between prose and code.
+    do not capture the meaning of the code. It is scaled down for texts between prose and code, and for chunks of
+    source files, where the agreement is not informative. `facts` are those of `text_facts`.
     """
-    facts = {LIST_AGREEMENT: correlation(lexical, dense)}
-    code_share = min(1.0, max(0.0, (code_density - MAX_PROSE_DENSITY) / (MIN_CODE_DENSITY - MAX_PROSE_DENSITY)))
-    if code_share:
-        facts[CODE_AGREEMENT] = code_share * (facts[LIST_AGREEMENT] - USUAL_AGREEMENT)
-    return facts
+    measured = {LIST_AGREEMENT: correlation(lexical, dense)}
+    function_share = _code_share(facts.get(CODE_DENSITY, 0.0)) - facts.get(CHUNK_SHARE, 0.0)
+    if function_share > 0:
+        measured[CODE_AGREEMENT] = function_share * (measured[LIST_AGREEMENT] - USUAL_AGREEMENT)
+    return measured
 
 
 def scorer_facts(scores: Sequence[float], first_stage: Sequence[float]) -> dict[str, float]:
@@ -244,7 +254,8 @@ def text_facts(texts: Sequence[str], query: str = "") -> dict[str, float]:
     """Return facts about the texts of a pool: code density, word length, language and scripts.
 
     With fewer than 30 words, there is no code density and no word length. The share of a script is the smaller
-    of its shares in the texts and in the query.
+    of its shares in the texts and in the query. Code whose texts are about equally long has a chunk share: 1 for
+    chunks of source files, and less for texts between chunks and functions or between code and prose.
     """
     starts = [text[:MAX_CHARACTERS] for text in texts]
     shares = script_shares(starts)
@@ -260,7 +271,12 @@ def text_facts(texts: Sequence[str], query: str = "") -> dict[str, float]:
     letters = plain.encode("ascii", "replace").translate(_LETTERS)
     words = letters.split()
     if count >= MIN_WORDS:
-        facts[CODE_DENSITY] = sum(map(plain.count, _CODE_SIGNS)) / count
+        facts[CODE_DENSITY] = density = sum(map(plain.count, _CODE_SIGNS)) / count
+        if density > MAX_PROSE_DENSITY and len(texts) >= MIN_CHUNKS:
+            mean, deviation = mean_and_deviation([len(text) for text in texts])
+            above = (deviation / mean - MAX_CHUNK_VARIATION) / (MIN_FUNCTION_VARIATION - MAX_CHUNK_VARIATION)
+            if above < 1:
+                facts[CHUNK_SHARE] = _code_share(density) * (1 - max(0.0, above))
     if len(words) >= MIN_WORDS:
         english = list(filter(_ENGLISH.__contains__, words))
         if len(english) >= _MIN_ENGLISH_SHARE * len(words) and len(set(english)) >= _MIN_ENGLISH_WORDS:
@@ -282,3 +298,8 @@ def language_fit(languages: Languages, facts: Mapping[str, float]) -> float:
         return 1.0
     known = math.fsum(shares.get(script, 0.0) for script in scripts_of_languages(languages))
     return min(1.0, max(0.0, (known - 0.5) / 0.3))
+
+
+def _code_share(density: float) -> float:
+    """Return 0 for the code density of prose, 1 for that of code, and a linear value in between."""
+    return min(1.0, max(0.0, (density - MAX_PROSE_DENSITY) / (MIN_CODE_DENSITY - MAX_PROSE_DENSITY)))

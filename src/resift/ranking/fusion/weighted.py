@@ -202,7 +202,7 @@ def _weighted_values(
         only_dense = [value for id, value in dense.items() if id not in lexical]
         in_lexical = [*lexical.values(), *[0.0] * len(only_dense)]
         in_dense = [*map(dense.get, lexical, repeat(0.0)), *only_dense]
-        measured = list_facts(in_lexical, in_dense, facts.get(CODE_DENSITY, 0.0))
+        measured = list_facts(in_lexical, in_dense, facts)
     group_weights = model.list_weights(
         [group.retrieval_mode for group in groups],
         {**facts, **measured},
