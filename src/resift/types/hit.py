@@ -265,17 +265,17 @@ def with_scores(hits: Iterable[Hit], scores: Iterable[float | None], *, provider
         if provider is None:
             return copies
         return [copy if copy.score is None else copy.with_metadata(rerank_provider=provider) for copy in copies]
-    drafts = [_Draft() for _ in hits]  # filling a draft takes half the time of the setters above
-    for draft, hit, score in zip(drafts, hits, scores, strict=True):
+    copies: list[Hit] = []
+    for hit, score in zip(hits, scores, strict=True):
+        draft: Any = _Draft()  # filling a draft takes half the time of the setters above
         draft.id = hit.id
         draft.text = hit._text  # type: ignore[attr-defined]
         draft.score = score
         draft.source = hit.source
         draft.metadata = hit._metadata  # type: ignore[attr-defined]
         draft._original = hit._original
-    for draft in drafts:
-        draft.__class__ = Hit  # type: ignore[assignment]
-    copies = cast("list[Hit]", drafts)
+        draft.__class__ = Hit
+        copies.append(draft)
     if provider is not None:
         for copy, hit, score in zip(copies, hits, scores, strict=True):
             if score is not None:  # load the hit now, because loading it later would overwrite the metadata
