@@ -51,7 +51,6 @@ RANGES: Mapping[str, tuple[float, float, float, float]] = {
     "code_density": (0.11, 0.055, 0.11, 0.165),
     "mean_word_length": (5.0, 1.0, 4.2, 6.0),
     "other_language": (0.0, 1.0, 0.0, 1.0),
-    "list_agreement": (0.1, 0.3, -0.2, 0.4),
     "code_agreement": (0.0, 0.3, -0.2, 0.2),
     "chunk_share": (0.0, 1.0, 0.0, 1.0),
 }

@@ -24,7 +24,7 @@ from resift.types import Languages
 
 CODE_DENSITY, MEAN_WORD_LENGTH, OTHER_LANGUAGE = "code_density", "mean_word_length", "other_language"
 CHUNK_SHARE = "chunk_share"
-LIST_AGREEMENT, CODE_AGREEMENT = "list_agreement", "code_agreement"
+CODE_AGREEMENT = "code_agreement"
 SCORER_AGREEMENT, SCORER_FIT = "scorer_agreement", "scorer_fit"
 """Facts that determine the weights; those about texts and lists are in `StageRecord.evidence`."""
 
@@ -62,7 +62,7 @@ MIN_REASON = 0.1
 
 _FACT_NAMES = {
     CODE_DENSITY: "code density", MEAN_WORD_LENGTH: "mean word length", OTHER_LANGUAGE: "another language",
-    CODE_AGREEMENT: "agreement of the lists on code", LIST_AGREEMENT: "agreement of the lists",
+    CODE_AGREEMENT: "agreement of the lists on code",
     CHUNK_SHARE: "chunk share",
 }  # fmt: skip
 
@@ -220,17 +220,16 @@ def rerank_depth(scores: Sequence[float], *, max_depth: int = MAX_DEPTH) -> int:
 
 
 def list_facts(lexical: Sequence[float], dense: Sequence[float], facts: Mapping[str, float]) -> dict[str, float]:
-    """Return the agreement of keyword and vector search: the correlation of their z-scores over the pool.
+    """Return the agreement of keyword and vector search on code: the correlation of their z-scores over the pool.
 
-    For code, there is a second fact, relative to a usual correlation of 0.1: vectors that do not agree at all
-    do not capture the meaning of the code. It is scaled down for texts between prose and code, and for chunks of
-    source files, where the agreement is not informative. `facts` are those of `text_facts`.
+    It is relative to a usual correlation of 0.1: vectors that do not agree at all do not capture the meaning of
+    the code. It is scaled down for texts between prose and code, and for chunks of source files, where the
+    agreement is not informative. `facts` are those of `text_facts`.
     """
-    measured = {LIST_AGREEMENT: correlation(lexical, dense)}
     function_share = _code_share(facts.get(CODE_DENSITY, 0.0)) - facts.get(CHUNK_SHARE, 0.0)
-    if function_share > 0:
-        measured[CODE_AGREEMENT] = function_share * (measured[LIST_AGREEMENT] - USUAL_AGREEMENT)
-    return measured
+    if function_share <= 0:
+        return {}
+    return {CODE_AGREEMENT: function_share * (correlation(lexical, dense) - USUAL_AGREEMENT)}
 
 
 def scorer_facts(scores: Sequence[float], first_stage: Sequence[float]) -> dict[str, float]:

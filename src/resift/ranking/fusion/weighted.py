@@ -179,7 +179,6 @@ def _weighted_values(
     groups = _group_lists(lists)
     pool_size = len(set().union(*[ranked.hits for ranked in lists]))
     sizes = [sum(len(lists[part[0]].hits) for part in group.parts) for group in groups]
-    by_mode: dict[str, dict[str, float]] = {}
     columns: list[list[list[float]]] = []  # per group and part
     for group, size in zip(groups, sizes, strict=True):
         # A keyword search that returned fewer hits than others has no further matches.
@@ -192,17 +191,9 @@ def _weighted_values(
         lowest = min(z_scores)
         values = iter([value - lowest for value in z_scores])
         columns.append([list(islice(values, len(ranked.hits))) for ranked in members])
-        known = by_mode.setdefault(group.retrieval_mode, {})
-        for ranked, column in zip(members, columns[-1], strict=True):
-            known.update(zip(ranked.hits, column, strict=True))
     measured: dict[str, float] = {}
-    if "lexical" in by_mode and "dense" in by_mode:
-        lexical, dense = by_mode["lexical"], by_mode["dense"]
-        # The order of the ids does not matter, because the sums are exact before they are rounded.
-        only_dense = [value for id, value in dense.items() if id not in lexical]
-        in_lexical = [*lexical.values(), *[0.0] * len(only_dense)]
-        in_dense = [*map(dense.get, lexical, repeat(0.0)), *only_dense]
-        measured = list_facts(in_lexical, in_dense, facts)
+    if facts.get(CODE_DENSITY, 0.0) > MAX_PROSE_DENSITY:  # in prose, no weight depends on the agreement of the lists
+        measured = _list_facts(lists, groups, columns, facts)
     group_weights = model.list_weights(
         [group.retrieval_mode for group in groups],
         {**facts, **measured},
@@ -217,6 +208,28 @@ def _weighted_values(
                 weights[i] = factor = lists[i].weight * weight / len(part)  # equal lists share one weight
                 weighted_columns[i] = [factor * value for value in column]
     return weighted_columns, weights, measured
+
+
+def _list_facts(
+    lists: Sequence[RankedList],
+    groups: Sequence[_Group],
+    columns: Sequence[Sequence[Sequence[float]]],
+    facts: Mapping[str, float],
+) -> dict[str, float]:
+    """Return the facts about the agreement of keyword and vector search, if there are both."""
+    by_mode: dict[str, dict[str, float]] = {}
+    for group, group_columns in zip(groups, columns, strict=True):
+        known = by_mode.setdefault(group.retrieval_mode, {})
+        for part, column in zip(group.parts, group_columns, strict=True):
+            known.update(zip(lists[part[0]].hits, column, strict=True))
+    if "lexical" not in by_mode or "dense" not in by_mode:
+        return {}
+    lexical, dense = by_mode["lexical"], by_mode["dense"]
+    # The order of the ids does not matter, because the sums are exact before they are rounded.
+    only_dense = [value for id, value in dense.items() if id not in lexical]
+    in_lexical = [*lexical.values(), *[0.0] * len(only_dense)]
+    in_dense = [*map(dense.get, lexical, repeat(0.0)), *only_dense]
+    return list_facts(in_lexical, in_dense, facts)
 
 
 def _group_lists(lists: Sequence[RankedList]) -> list[_Group]:
