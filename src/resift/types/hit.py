@@ -265,7 +265,7 @@ def with_scores(hits: Iterable[Hit], scores: Iterable[float | None], *, provider
         if provider is None:
             return copies
         return [copy if copy.score is None else copy.with_metadata(rerank_provider=provider) for copy in copies]
-    copies: list[Hit] = []
+    copies = []
     for hit, score in zip(hits, scores, strict=True):
         draft: Any = _Draft()  # filling a draft takes half the time of the setters above
         draft.id = hit.id
