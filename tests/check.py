@@ -29,12 +29,14 @@ SLOW_FILES = {
     """,
     "processes": """
         batch/test_loading.py batch/test_pipelines_in_bulk.py cli/test_demo.py cli/test_doctor.py
-        cli/test_every_command.py server/test_operation.py test_forking.py
+        cli/test_every_command.py server/test_availability.py server/test_operation.py test_forking.py
     """,
     "large packages": """
+        _internal/test_renamed_modules.py config/test_foreign_package.py external/test_clients.py
         evaluation/test_significance_oracle.py rerankers/hosted/test_hosted_sdks.py
         ranking/test_calibration_oracle.py stores/test_contract.py stores/test_engine_indexes.py
-        stores/test_lancedb.py stores/test_postgres.py stores/test_qdrant.py
+        stores/test_lancedb.py stores/test_postgres.py stores/test_qdrant.py stores/test_table_schemas.py
+        stores/test_tables.py
     """,
     "models and measurements": """
         agent/test_answerability.py agent/test_sample.py cli/test_ask.py cli/test_calibrate.py
@@ -48,7 +50,7 @@ SLOW_FILES = {
         stores/test_sqlite_index.py test_hardening.py test_regular_expressions.py
     """,
     "the whole repository": """
-        test_architecture.py test_foundations.py test_repository.py test_supply.py test_typing.py
+        test_architecture.py test_foundations.py test_language.py test_repository.py test_supply.py test_typing.py
     """,
 }
 """Files in tests/ that --fast does not collect: importing them alone takes half of its time."""
