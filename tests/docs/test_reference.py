@@ -16,6 +16,8 @@ def test_pages_do_not_drift(page):
     """Who changes a signature, option, event or error also runs tools/build_reference.py."""
     if page == "cli_page" and sys.version_info >= (3, 13):
         pytest.skip("argparse writes help differently since Python 3.13")
+    if page == "api_page" and sys.version_info >= (3, 14):
+        pytest.skip("typing writes unions differently since Python 3.14")
     name = page.removesuffix("_page") + ".md"
     assert getattr(build, page)() == (build.PAGES / name).read_text(encoding="utf-8")
 

@@ -186,11 +186,11 @@ async def wait_for_job(job: Job) -> None:
     done = asyncio.wrap_future(job.future)
     handover_s = min(HANDOVER_S, 0.1 * job.deadline.remaining_s())
     try:
-        await asyncio.wait({done}, timeout=job.deadline.reserve(handover_s).timeout_s)
+        finished, _ = await asyncio.wait({done}, timeout=job.deadline.reserve(handover_s).timeout_s)
     finally:
         if not done.done():
             job.future.cancel()
-    if done.done():
+    if finished:  # since Python 3.14, cancelling the job also completes `done` at once
         done.result()
 
 

@@ -243,6 +243,8 @@ class Request:
             error = exc
         elif isinstance(exc, InputError):
             error = RequestFailed("invalid", str(exc))
+        elif isinstance(exc, RecursionError):  # since Python 3.12, parsers accept deeper nesting than our functions
+            error = RequestFailed("invalid", "The body is nested too deeply")
         elif isinstance(exc, (RetrievalError, DeadlineExceeded)):
             error = RequestFailed("upstream", str(exc))
         else:
