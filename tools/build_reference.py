@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import enum
 import importlib
 import inspect
 import os
@@ -179,6 +180,8 @@ def _called(name: str, thing: Any) -> str:
     """Return the call as one would write it, with defaults, without annotations of `self`."""
     if isinstance(thing, property) or getattr(thing, "_is_protocol", False):
         return name
+    if isinstance(thing, enum.EnumType):  # its signature differs between Python versions
+        return f"{name}(value)"
     try:
         signature = inspect.signature(thing)
     except (TypeError, ValueError):
