@@ -121,3 +121,9 @@ def test_texts_are_found_in_metadata_too():
     """Many stores keep the text beside their other columns."""
     row = {"id": "a", "metadata": {"content": "words", "page": 3}}
     assert read_hits([row])[0].text == "words"
+
+
+@pytest.mark.parametrize("extra", [{"objectID": "1"}, {"id": "1", "_rankingScore": 0.5}])
+def test_a_key_that_is_not_a_string_is_metadata(extra):
+    [hit] = read_hits({"hits": [{**extra, 5: "x", "body": "The harbour lies north of the town."}]})
+    assert (hit.id, hit.text, hit.metadata[5]) == ("1", "The harbour lies north of the town.", "x")

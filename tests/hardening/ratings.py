@@ -9,9 +9,9 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 from tests.hardening.report import ROOT, Outcome
+from tests.server.rating_sessions import session as make_session
 
 CLIENTS = 9
 FULL_DISK = """
@@ -19,7 +19,7 @@ import resource, signal, sys
 from pathlib import Path
 from resift.server.ratings import RatingsLog
 from resift.server.schema import RequestFailed
-from tests.hardening.ratings import make_session
+from tests.server.rating_sessions import session as make_session
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 log = RatingsLog(Path(sys.argv[1]))
 limit = int(sys.argv[2])
@@ -35,27 +35,12 @@ WRITER = """
 import sys
 from pathlib import Path
 from resift.server.ratings import RatingsLog
-from tests.hardening.ratings import make_session
+from tests.server.rating_sessions import session as make_session
 log = RatingsLog(Path(sys.argv[1]))
 for number in range(int(sys.argv[2]), int(sys.argv[3])):
     log.add_session(make_session(number))
     log.add_rating(f"s{number}", "d1", number % 4)
 """
-
-
-def make_session(number: int) -> Any:
-    """Return a session with four documents."""
-    from resift.server.ratings import RatingSession
-
-    texts = {f"d{i}": f"text {i} of {number}" for i in range(4)}
-    return RatingSession(
-        id=f"s{number}",
-        query=f"query {number}",
-        settings={"a": {}, "b": {}},
-        lists={"a": list(texts), "b": list(texts)},
-        shown=[("d0", "a"), ("d1", "b")],
-        documents=texts,
-    )
 
 
 def attack(seed: int, count: int) -> Outcome:

@@ -67,7 +67,7 @@ def _without(record: JsonMapping, *prefixes: str) -> JsonObject:
 
 @lru_cache(maxsize=1024)
 def _keys_without(keys: tuple[str, ...], prefixes: tuple[str, ...]) -> list[str]:
-    return [key for key in keys if not key.startswith(prefixes)]
+    return [key for key in keys if not str(key).startswith(prefixes)]  # a dict of Python may have numbers as keys
 
 
 def _read_elasticsearch(hit: JsonMapping) -> JsonObject:
