@@ -2,34 +2,33 @@
 
 Most packages use plain imports and `__all__`. `lazy_exports` is for packages where importing one name must not
 load the modules of all others: `resift` itself (`import resift` takes under 50 ms), and packages with one optional
-dependency per module, such as `stores`, `models` and `rerankers`. These packages list each name twice: type checkers
-and editors read the imports under `if TYPE_CHECKING`, and Python reads the table. tests/test_exports.py compares
-the two.
+dependency per module, such as `stores`, `models` and `rerankers`. Their public names are listed once, as imports in
+`__init__.pyi`, which type checkers and editors read as well.
 """
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 
 TYPE_CHECKING = False  # type checkers treat it like `typing.TYPE_CHECKING`; importing `typing` is slow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     Exports = tuple[Callable[[str], object], Callable[[], list[str]], list[str]]
 
 
-def lazy_exports(
-    package: str, table: str, *, more: Sequence[str] = (), renamed: Mapping[str, str] | None = None
-) -> Exports:
-    """Return `__getattr__`, `__dir__` and `__all__` for a package.
+def lazy_exports(package: str, *, renamed: Mapping[str, str] | None = None) -> Exports:
+    """Return `__getattr__`, `__dir__` and `__all__` for a package from the imports in its `__init__.pyi`.
 
-    Each line of the table contains a module of the package and its public names: `sqlite: SQLiteStore`. `more`
-    lists names that the package defines itself. `renamed` maps old names, which still work with a warning, to
-    new names.
+    `renamed` maps old names, which still work with a warning, to new names.
     """
-    rows = [row.split(":") for row in table.split("\n") if ":" in row]
-    modules = {name: f".{module.strip()}" for module, names in rows for name in names.split()}
+    namespace = vars(sys.modules[package])
+    with open(f"{namespace['__path__'][0]}/__init__.pyi", encoding="utf-8") as stub:
+        # Each line is an import such as `from .sqlite import SQLiteStore as SQLiteStore`.
+        imports = [line.split() for line in stub if line.startswith("from ")]
+    modules = {name: module for _, module, _, name, *_ in imports}
 
     def __getattr__(name: str) -> object:  # noqa: N807 - it becomes the `__getattr__` or `__dir__` of the package
         if renamed and name in renamed:
@@ -40,7 +39,7 @@ def lazy_exports(
         return getattr(import_module(modules[name], package), name)
 
     def __dir__() -> list[str]:  # noqa: N807 - it becomes the `__getattr__` or `__dir__` of the package
-        return sorted([*modules, *more])
+        return sorted({*modules, *({"__version__"} & namespace.keys())})
 
     return __getattr__, __dir__, sorted(modules)
 

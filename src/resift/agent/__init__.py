@@ -9,28 +9,6 @@ knowledge_graph_agent.py   runs all steps in order
 sample/         sample articles and questions
 """
 
-from __future__ import annotations
-
 from resift._internal.lazy_exports import lazy_exports
 
-TYPE_CHECKING = False
-
-if TYPE_CHECKING:
-    from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent as KnowledgeGraphAgent
-    from resift.agent.multi_doc import MultiDocSynthesizer as MultiDocSynthesizer
-    from resift.agent.pack import GraphReranker as GraphReranker
-    from resift.agent.pack import Pack as Pack
-    from resift.agent.pack_build import build_pack as build_pack
-    from resift.agent.pack_build import sample_pack as sample_pack
-    from resift.agent.writers import ChatWriter as ChatWriter
-else:
-    __getattr__, __dir__, __all__ = lazy_exports(
-        __name__,
-        """
-        knowledge_graph_agent: KnowledgeGraphAgent
-        multi_doc: MultiDocSynthesizer
-        pack: GraphReranker Pack
-        pack_build: build_pack sample_pack
-        writers: ChatWriter
-        """,
-    )
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

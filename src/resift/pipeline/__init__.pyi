@@ -1,0 +1,14 @@
+from .fan_out import OverFetch as OverFetch
+from .fan_out import StoreRef as StoreRef
+from .fan_out import Transition as Transition
+from .node import RetrievalNode as RetrievalNode
+from .pipeline import Pipeline as Pipeline
+from .pool import Pool as Pool
+from .pool import Stage as Stage
+from .stages import AdaptiveDepth as AdaptiveDepth
+from .stages import Fuse as Fuse
+from .stages import Gate as Gate
+from .stages import OnHits as OnHits
+from .stages import Rerank as Rerank
+from .stages import Shape as Shape
+from .two_stage import TwoStage as TwoStage
