@@ -121,7 +121,7 @@ INLINE void add_dots(Ints *sum, Ints levels, Ints weights)
 
 /* Integer products of some rows with the columns of one tile. */
 INLINE void multiply(const int rows, const Quantized *in, int32_t row, const Linear *linear, int32_t column,
-                     Ints total[TILE_ROWS][TILE_VECTORS])
+                     Ahead ahead, Ints total[TILE_ROWS][TILE_VECTORS])
 {
     Ints sum[TILE_ROWS][TILE_VECTORS]; /* local, because for the compiler `total` may alias the weights */
     const int64_t inputs = linear->inputs;
@@ -131,6 +131,7 @@ INLINE void multiply(const int rows, const Quantized *in, int32_t row, const Lin
         UNROLL(4) for (int v = 0; v < TILE_VECTORS; v++) sum[r][v] = _mm512_setzero_si512();
     for (int64_t k = 0; k < inputs; k += DEPTH, weights += DEPTH * TILE_COLUMNS) {
         __m512i weight[TILE_VECTORS];
+        if (k % AHEAD_INPUTS == 0) fetch_ahead(&ahead);
         UNROLL(4) for (int v = 0; v < TILE_VECTORS; v++) weight[v] = _mm512_load_si512(weights + DEPTH * LANES * v);
         UNROLL(6) for (int r = 0; r < rows; r++) {
             int32_t four;

@@ -202,8 +202,9 @@ enum { DEPTH = 8, PAIRS = TILE_ROWS / 2 };
 
 /* Integer products of some rows with the columns of one tile, both two at a time. */
 INLINE void multiply(const int rows, const Quantized *in, int32_t row, const Linear *linear, int32_t column,
-                     Ints sum[TILE_ROWS][TILE_VECTORS])
+                     Ahead ahead, Ints sum[TILE_ROWS][TILE_VECTORS])
 {
+    fetch_all_ahead(&ahead);
     const int64_t inputs = linear->inputs;
     const Activation *levels = in->levels + row * inputs;
     const Weight *weights = (const Weight *)linear->packed + column * inputs;
@@ -238,9 +239,10 @@ enum { DEPTH = 4 };
 
 /* Integer products of some rows with the columns of one tile. */
 INLINE void multiply(const int rows, const Quantized *in, int32_t row, const Linear *linear, int32_t column,
-                     Ints total[TILE_ROWS][TILE_VECTORS])
+                     Ahead ahead, Ints total[TILE_ROWS][TILE_VECTORS])
 {
     Ints sum[TILE_ROWS][TILE_VECTORS]; /* local, because for the compiler `total` may alias the weights */
+    fetch_all_ahead(&ahead);
     const int64_t inputs = linear->inputs;
     const Activation *levels = in->levels + row * inputs;
     const Weight *weights = (const Weight *)linear->packed + column * inputs;

@@ -193,11 +193,12 @@ enum { TILE_COLUMNS = TILE_VECTORS * LANES, ZERO_POINT_INCLUDED = 0 };
 
 /* Integer products of some rows with the columns of one tile. */
 INLINE void multiply(const int rows, const Quantized *in, int32_t row, const Linear *linear, int32_t column,
-                     Ints sum[TILE_ROWS][TILE_VECTORS])
+                     Ahead ahead, Ints sum[TILE_ROWS][TILE_VECTORS])
 {
     const int64_t inputs = linear->inputs;
     const Activation *levels = in->levels + row * inputs;
     const Weight *weights = (const Weight *)linear->packed + column * inputs;
+    (void)ahead;
     for (int r = 0; r < rows; r++)
         LANE {
             const Activation *left = levels + r * inputs;

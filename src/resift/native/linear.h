@@ -105,10 +105,10 @@ INLINE void gelu_tile(int rows, float *out, int64_t stride, Range *range)
 
 /* Products of n rows, in a separate function for each n, so that nothing else takes registers from the sums. */
 #define MULTIPLY(n)                                                                                                   \
-    NOINLINE void multiply_##n(const Quantized *in, int32_t row, const Linear *linear, int32_t column,                \
+    NOINLINE void multiply_##n(const Quantized *in, int32_t row, const Linear *linear, int32_t column, Ahead ahead,   \
                                Ints sum[TILE_ROWS][TILE_VECTORS])                                                     \
     {                                                                                                                 \
-        multiply(n < TILE_ROWS ? n : TILE_ROWS, in, row, linear, column, sum);                                        \
+        multiply(n < TILE_ROWS ? n : TILE_ROWS, in, row, linear, column, ahead, sum);                                 \
     }
 MULTIPLY(1)
 MULTIPLY(2)
@@ -118,18 +118,18 @@ MULTIPLY(5)
 MULTIPLY(6)
 #undef MULTIPLY
 
-typedef void Multiply(const Quantized *, int32_t, const Linear *, int32_t, Ints[TILE_ROWS][TILE_VECTORS]);
+typedef void Multiply(const Quantized *, int32_t, const Linear *, int32_t, Ahead, Ints[TILE_ROWS][TILE_VECTORS]);
 static Multiply *const multiply_rows[] = {NULL,       multiply_1, multiply_2, multiply_3,
                                           multiply_4, multiply_5, multiply_6};
 
 /* Compute some rows of one tile: the products, then bias, residual or GELU. */
 INLINE void tile(int rows, const Finish finish, const Linear *linear, int32_t column, const Quantized *in, int32_t row,
-                 const float *residual, Matrix out, Range *range)
+                 const float *residual, Ahead ahead, Matrix out, Range *range)
 {
     const int64_t stride = linear->outputs;
     float *corner = place(out, row, column);
     Ints sum[TILE_ROWS][TILE_VECTORS];
-    multiply_rows[rows](in, row, linear, column, sum);
+    multiply_rows[rows](in, row, linear, column, ahead, sum);
     UNROLL(4) for (int v = 0; v < TILE_VECTORS; v++)
     {
         const int32_t at = column + LANES * v;
@@ -150,18 +150,18 @@ INLINE void tile_rows(const Finish finish, const Linear *linear, int32_t column,
 {
     /* Prefetch the next weights while these are in use, one part per tile. */
     const int64_t size = packed_size(linear->inputs, TILE_COLUMNS);
-    const int64_t part = size * TILE_ROWS / rows + 1;
     const char *next = (const char *)linear->packed + column / TILE_COLUMNS * size;
     if (column + TILE_COLUMNS < linear->outputs) next += size;
-    for (int32_t row = 0, here; row < rows; row += here, next += part) {
+    Ahead ahead;
+    for (int32_t row = 0, here; row < rows; row += here, next = ahead.end) {
         const int32_t left = rows - row;
         here = left < TILE_ROWS ? left : TILE_ROWS;
 #ifndef BLOCKS_OF_LEVELS
         /* Two medium tiles are faster than a full one and a small one. */
         if (left > TILE_ROWS && left < 2 * TILE_ROWS) here = (left + 1) / 2;
 #endif
-        for (int64_t line = 0; line < part; line += 64) prefetch(next + line);
-        tile(here, finish, linear, column, in, row, residual, out, range);
+        ahead = portion_ahead(next, size, TILE_ROWS, rows, linear->inputs);
+        tile(here, finish, linear, column, in, row, residual, ahead, out, range);
     }
 }
 

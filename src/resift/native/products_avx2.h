@@ -191,7 +191,7 @@ INLINE void add_by_words(const int rows, const Activation *levels, int64_t input
 
 /* Integer products of some rows with the columns of one tile, minus the contribution of the zero point. */
 INLINE void multiply(const int rows, const Quantized *in, int32_t row, const Linear *linear, int32_t column,
-                     Ints sum[TILE_ROWS][TILE_VECTORS])
+                     Ahead ahead, Ints sum[TILE_ROWS][TILE_VECTORS])
 {
     const int64_t inputs = linear->inputs;
     const Activation *levels = in->levels + row * inputs;
@@ -199,6 +199,7 @@ INLINE void multiply(const int rows, const Quantized *in, int32_t row, const Lin
     const Block *block = (const Block *)in->blocks + row / TILE_ROWS * (inputs / CHUNK);
     UNROLL(4) for (int r = 0; r < rows; r++) sum[r][0] = all_ints(0);
     for (const Chunk *end = chunk + inputs / CHUNK; chunk < end; chunk++, block++, levels += CHUNK) {
+        for (int i = 0; i < CHUNK; i += AHEAD_INPUTS) fetch_ahead(&ahead);
         const __m256i offset = _mm256_set1_epi16((int16_t)(block->lowest - in->zero_point));
         if (block->span <= chunk->most_span && block->energy <= chunk->most_energy)
             add_by_bytes(rows, levels, inputs, chunk, offset, sum);
@@ -347,7 +348,7 @@ INLINE void add_group_by_words(const int rows, const Activation *levels, int64_t
         add_group_by_words(n, levels, inputs, weight, minus_sum, center, total);                                      \
     }                                                                                                                 \
     NOINLINE void row_multiply_##n(const Activation *levels, int64_t inputs, const RowChunk *chunk,                   \
-                                   const int32_t *energy, int32_t center_, Ints *total)                               \
+                                   const int32_t *energy, int32_t center_, Ahead ahead, Ints *total)                  \
     {                                                                                                                 \
         const __m256i center = _mm256_set1_epi16((int16_t)center_);                                                   \
         UNROLL(4) for (int r = 0; r < n; r++) total[r] = all_ints(0);                                                 \
@@ -355,6 +356,7 @@ INLINE void add_group_by_words(const int rows, const Activation *levels, int64_t
             const __m256i *weight = (const __m256i *)(const void *)chunk->weight;                                     \
             const __m256i *minus_sum = (const __m256i *)(const void *)chunk->minus_sum;                               \
             for (int g = 0; g < CHUNK / GROUP; g++, levels += GROUP, energy++, weight += 8, minus_sum += 2) {         \
+                fetch_ahead(&ahead);                                                                                  \
                 if (__builtin_expect(*energy <= chunk->most_energy[g], 1))                                            \
                     add_group_by_bytes(n, levels, inputs, weight, minus_sum, center, total);                          \
                 else group_by_words_##n(levels, inputs, weight, minus_sum, center, total);                            \
@@ -367,7 +369,7 @@ ROW_MULTIPLY(3)
 ROW_MULTIPLY(4)
 #undef ROW_MULTIPLY
 
-typedef void RowMultiply(const Activation *, int64_t, const RowChunk *, const int32_t *, int32_t, Ints *);
+typedef void RowMultiply(const Activation *, int64_t, const RowChunk *, const int32_t *, int32_t, Ahead, Ints *);
 static RowMultiply *const row_multiply_table[] = {NULL, row_multiply_1, row_multiply_2, row_multiply_3, row_multiply_4};
 
 #endif

@@ -65,7 +65,7 @@ INLINE void quantize_row(const float *values, int32_t inputs, int32_t row, Level
 
 /* Compute some rows of one tile: the products, then bias and residual. */
 INLINE void quantized_tile(int rows, const Linear *linear, int32_t column, const Levels *in, int32_t row,
-                           const float *residual, Matrix out)
+                           const float *residual, Ahead ahead, Matrix out)
 {
     float *corner = place(out, row, column);
     Ints sum[ROW_TILE][TILE_VECTORS];
@@ -73,11 +73,11 @@ INLINE void quantized_tile(int rows, const Linear *linear, int32_t column, const
     const int32_t inputs = linear->inputs, center = row_center(in->zero_point), zero_point = in->zero_point - center;
     row_multiply_table[rows](in->levels + (int64_t)row * inputs, inputs,
                              (const RowChunk *)linear->packed + (int64_t)(column / LANES) * (inputs / CHUNK),
-                             in->energies + (int64_t)row * (inputs / GROUP), center, sum[0]);
+                             in->energies + (int64_t)row * (inputs / GROUP), center, ahead, sum[0]);
 #else
     const int32_t zero_point = in->zero_point - ACTIVATION_SHIFT;
     const Quantized quantized = {in->levels, 1.0f, in->zero_point, NULL};
-    multiply_rows[rows](&quantized, row, linear, column, sum);
+    multiply_rows[rows](&quantized, row, linear, column, ahead, sum);
 #endif
     UNROLL(4) for (int v = 0; v < TILE_VECTORS; v++)
     {
@@ -107,15 +107,16 @@ static void quantized_linear(const Linear *linear, const Levels *in, int32_t row
         merge_energies(in->energies + (int64_t)row * (linear->inputs / GROUP), here, linear->inputs);
     }
 #endif
-    const int64_t size = row_packed_size(linear->inputs, TILE_COLUMNS), part = size * ROW_TILE / rows + 1;
+    const int64_t size = row_packed_size(linear->inputs, TILE_COLUMNS);
     for (int32_t column = 0; column < linear->outputs; column += TILE_COLUMNS) {
         /* Prefetch the next weights while these are in use, one part per tile. */
         const char *next = (const char *)linear->packed + column / TILE_COLUMNS * size;
         if (column + TILE_COLUMNS < linear->outputs) next += size;
-        for (int32_t row = 0, here; row < rows; row += here, next += part) {
+        Ahead ahead;
+        for (int32_t row = 0, here; row < rows; row += here, next = ahead.end) {
             here = rows_of_tile(rows - row);
-            for (int64_t line = 0; line < part; line += 64) prefetch(next + line);
-            quantized_tile(here, linear, column, in, row, residual, out);
+            ahead = portion_ahead(next, size, ROW_TILE, rows, linear->inputs);
+            quantized_tile(here, linear, column, in, row, residual, ahead, out);
         }
     }
 }
