@@ -1,8 +1,10 @@
 """RRF and one score fusion of 2–10 lists × 100 / 1,000 / 10,000 hits, side by side with other libraries.
 
 `python -m benchmarks.fusion` makes the peers' environments, runs everything in turns and writes
-results/fusion.json. Peers return their documents; Resift returns hits with exact sums and the record of
-what each is made of; a Ranking also keeps the lists as they came in.
+results/fusion.json. `--one-process` compares only RRF of 5 × 100 with LangChain, in turns in this process, and
+prints the ratios; it needs langchain-classic in this environment.
+Peers return their documents; Resift returns hits with exact sums and the record of what each is made of; a
+Ranking also keeps the lists as they came in.
 Times are processor time of the process, so that a busy machine disturbs them less.
 """
 
@@ -16,7 +18,8 @@ from collections.abc import Callable
 from typing import Any
 
 import resift
-from benchmarks.harness import PEERS, Peer, option_parser, peer_env, report
+from benchmarks.harness import PEERS, Peer, option_parser, peer_env, report, versions, write_results
+from benchmarks.peers.fusion import langchain
 from resift import Hit
 from resift.ranking import fusion
 
@@ -79,8 +82,31 @@ def measure(method: str, lists: Rows, peers: dict[str, Peer], rounds: int) -> di
     return {name: round(statistics.median(values), 4) for name, values in times.items()}
 
 
+def one_process(rounds: int) -> dict[str, dict[str, float]]:
+    """Return each subject's median times for RRF of 5 × 100, and their ratios to LangChain's."""
+    rows = make_lists(5, 100)
+    lists = as_hits(rows)
+    subjects = {"langchain": langchain(rows), **ours(lists, "rrf"), "resift, k=10": lambda: fusion.rrf(lists, k=10)}
+    times: dict[str, list[float]] = {name: [] for name in subjects}
+    for _ in range(rounds):
+        for name, call in subjects.items():
+            times[name].append(median_ms(call, 40))
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    ratios = {name: round(ms / medians["langchain"], 3) for name, ms in medians.items()}
+    return {"ms": {name: round(ms, 4) for name, ms in medians.items()}, "resift / langchain": ratios}
+
+
 def main(argv: list[str] | None = None) -> int:
-    args = option_parser("fusion", __doc__).parse_args(argv)
+    parser = option_parser("fusion", __doc__)
+    parser.add_argument("--one-process", action="store_true", help="only RRF of 5 × 100 and LangChain, in this process")
+    args = parser.parse_args(argv)
+    if args.one_process:
+        result = one_process(3 if args.quick else 60)
+        for name, ratio in result["resift / langchain"].items():
+            print(f"{name:30} {result['ms'][name]:9.4f} ms {ratio:6.3f} × langchain")
+        if not args.quick:
+            write_results("fusion_one_process", {**result, "versions": versions(["resift", "langchain-classic"])})
+        return 0
     counts, sizes, rounds = ([2], [100], 1) if args.quick else ([2, 5, 10], [100, 1_000, 10_000], 7)
     python = None if args.quick else peer_env("fusion", REQUIREMENTS)
     script = PEERS / "fusion.py"

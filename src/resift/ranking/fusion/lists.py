@@ -82,20 +82,25 @@ def prepare_lists(
         if not factor:
             continue
         try:
-            keys = [hit.id if key_of is None else key_of(hit) for hit in hits]
+            if key_of is None:
+                by_key = {hit.id: hit for hit in hits}
+            else:
+                keys = list(map(key_of, hits))
+                if not all(isinstance(key, str) for key in keys):
+                    raise InputError("The identity function must return a string for every hit.")
+                by_key = dict(zip(keys, hits, strict=True))
         except AttributeError:
             invalid = next((hit for hit in hits if not isinstance(hit, Hit)), None)
             if invalid is None:  # the identity function failed
                 raise
             raise InvalidHitError(f"A ranked list contains a {type(invalid).__name__}; pass Hits.") from None
-        if key_of is not None and not all(isinstance(key, str) for key in keys):
-            raise InputError("The identity function must return a string for every hit.")
-        by_key = dict(zip(keys, hits, strict=True))
         # For ranks without gaps this is a range, so that RRF can take the reciprocals from a cache.
         ranks: Sequence[int] = range(1, len(hits) + 1)
         repeats: dict[str, int] = {}
         if len(by_key) < len(hits):
             # A repeated hit leaves a gap in the ranks, so that they match the list that users see.
+            if key_of is None:
+                keys = [hit.id for hit in hits]
             firsts = dict(zip(reversed(keys), zip(reversed(ranks), reversed(hits), strict=True), strict=True))
             by_key = {key: firsts[key][1] for key in by_key}
             ranks = [firsts[key][0] for key in by_key]
@@ -192,6 +197,7 @@ def fuse_values(
     name: str,
     k: int | None = None,
     total: Total = fsum,
+    totals: dict[str, float] | None = None,
     weights: Mapping[str, float] | None = None,
     evidence: Mapping[str, float] | None = None,
     note: str = "",
@@ -199,12 +205,14 @@ def fuse_values(
     """Add up one value per list and hit, and sort by (-total, id).
 
     The default total is fsum, because plain addition depends on the order of the lists and breaks exact ties.
-    `weights`, `evidence` and `note` are stored in the record.
+    `totals` are the totals by key if the caller has them already. `weights`, `evidence` and `note` are stored
+    in the record.
     """
     firsts: dict[str, Hit] = {}
     for ranked in reversed(lists):  # so that the first list with a key provides its hit
         firsts.update(ranked.hits)
-    totals = _add_up(lists, values, total)
+    if totals is None:
+        totals = _add_up(lists, values, total)
     by_id = not lists or lists[0].by_id
     # The sort is stable, so sorting by id and then by total is equivalent to sorting by (-total, id).
     keys = sorted(totals) if by_id else sorted(totals, key=lambda key: (firsts[key].id, key))
@@ -252,24 +260,15 @@ def fuse_values(
 
 def _add_up(lists: Sequence[RankedList], values: Sequence[Sequence[float]], total: Total) -> dict[str, float]:
     """Return a mapping from key to the total of its values in all lists."""
-    totals: dict[str, float] = {}
-    several: dict[str, list[float]] = {}  # values of hits in more than one list
+    parts: dict[str, list[float]] = {}
     for ranked, column in zip(lists, values, strict=True):
-        if not totals:
-            totals = dict(zip(ranked.hits, column, strict=True))
-            continue
         for key, value in zip(ranked.hits, column, strict=True):
-            if key in several:
-                several[key].append(value)
-            elif key in totals:
-                several[key] = [totals[key], value]
+            if key in parts:
+                parts[key].append(value)
             else:
-                totals[key] = value
+                parts[key] = [value]
     try:
-        if total is not fsum:
-            totals = {key: total(several.get(key) or [value]) for key, value in totals.items()}
-        else:
-            totals.update(zip(several, map(fsum, several.values()), strict=True))
+        totals = dict(zip(parts, map(total, parts.values()), strict=True))
     except OverflowError:
         raise InputError(TOO_LARGE) from None
     if not all(map(math.isfinite, totals.values())):
