@@ -78,7 +78,9 @@ def measure(servers: dict[str, tuple[Server, str]], rounds: int, seconds: float)
                 )
                 if set(load.answers) != {200}:
                     raise SystemExit(f"{name} answered {load.row()}; expected 200 only.")
-                rates[name].append(load.rate())
+                # Only answers within the time of load: afterwards, refused clients still wait for their next try.
+                finished = sum(start + took <= seconds for start, took in load.answers[200])
+                rates[name].append(finished / seconds)
         found = {name: round(statistics.median(values), 2) for name, values in rates.items()}
         rows.append({"clients": clients, **found, "ratio": round(found["resift"] / found["infinity"], 2)})
     return rows
