@@ -15,8 +15,24 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 RUFF = [["ruff", "check", "."], ["ruff", "format", "--check", "."]]
 PYTEST = ["pytest", "-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile", "-rs"]
-FRAMEWORKS = ["tests/integrations", "tests/ranking/fusion/test_against_engines.py", "tests/test_regular_expressions.py"]
-"""These import LangChain, LlamaIndex and Haystack, which cost every worker 15 seconds of CPU time."""
+FRAMEWORKS = [
+    "tests/integrations",
+    "tests/external",
+    "tests/batch/test_loading.py",
+    "tests/config/test_config_engines.py",
+    "tests/evaluation/test_significance_oracle.py",
+    "tests/ranking/fusion/test_against_engines.py",
+    "tests/ranking/test_calibration_oracle.py",
+    "tests/stores/test_contract.py",
+    "tests/stores/test_engine_indexes.py",
+    "tests/stores/test_lancedb.py",
+    "tests/stores/test_qdrant.py",
+    "tests/stores/test_table_schemas.py",
+    "tests/stores/test_tables.py",
+    "tests/test_regular_expressions.py",
+]
+"""These import LangChain, LlamaIndex, Haystack, LanceDB, Qdrant, Chroma, scikit-learn and pandas. One process
+imports each of them once; every worker of the other tests would spend seconds of CPU time on them."""
 ONE_PROCESS = ["pytest", "-p", "no:xdist", "-rs"]
 FAST = [*ONE_PROCESS, "-m", "not (slow or real_model or property or hardening)"]
 FAST_CPU_S = 90

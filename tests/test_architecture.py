@@ -55,9 +55,9 @@ def room_of(module: str) -> str:
 @functools.cache
 def arrows(source: str, module: str) -> set[str]:
     """Return the rooms that a module's imports point to, also those inside functions and those by name."""
-    tree = ast.parse(source)
-    found = set(named_imports(tree))
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(ast.parse(source)))
+    found = set(named_imports(nodes))
+    for node in nodes:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names if alias.name.startswith("resift.")}
         elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "resift":
@@ -65,16 +65,16 @@ def arrows(source: str, module: str) -> set[str]:
     return {room_of(name) for name in found} - {room_of(module), ""}
 
 
-def named_imports(tree: ast.Module) -> Iterator[str]:
+def named_imports(nodes: list[ast.AST]) -> Iterator[str]:
     """Yield the modules of Resift that are named in strings where modules are imported by name.
 
     What calls `import_module` may take any name from a table, so every string in it that looks like a module
     of ours counts. Relative names, and all that `lazy_exports` takes, stay in their own package.
     """
-    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    calls = [node.func for node in nodes if isinstance(node, ast.Call)]
     names = {func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "") for func in calls}
     if names & {"import_module", "__import__"}:
-        for node in ast.walk(tree):
+        for node in nodes:
             # The fixed beginning of f"resift.cli.{name}" is a constant of its own.
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and ROOM.fullmatch(node.value):
                 yield node.value.rstrip(".")

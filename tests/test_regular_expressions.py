@@ -30,6 +30,7 @@ HEADS = ("", "---\n", "# a", "==", "[", '"', "```\n", "<think>", "://", "a.")
 TAILS = ("", "!", "b")
 # Asked at one place after the other, each time where the last match ended: never searched for.
 SCANNERS = {"resift.stores.graph.cypher_tokens._TOKEN"}
+MODULES = re.compile(r"\b(?:re|regex|fnmatch)\b")
 METHODS = {"sub", "match", "fullmatch", "search", "findall", "finditer", "split", "subn"}
 
 
@@ -47,14 +48,28 @@ def compiled() -> Iterator[tuple[str, re.Pattern]]:
                 yield f"{found.name}.{name}", value
 
 
+@cache
+def nodes() -> list[tuple[Path, ast.Call | ast.Import | ast.ImportFrom]]:
+    """Return every call of `re.…` in the project and every import in a file that names `re` or the like."""
+    found = []
+    for file in sorted(Path(resift.__file__).parent.rglob("*.py")):
+        source = file.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(source)) if MODULES.search(source) else ():
+            if isinstance(node, ast.Call):
+                if not (isinstance(node.func, ast.Attribute) and node.args):
+                    continue
+                if isinstance(node.func.value, ast.Name) and node.func.value.id == "re":
+                    found.append((file, node))
+            elif isinstance(node, (ast.Import, ast.ImportFrom)):
+                found.append((file, node))
+    return found
+
+
 def calls() -> Iterator[tuple[str, ast.Call]]:
     """Yield every call of `re.…` in the project, with its place."""
-    for file in sorted(Path(resift.__file__).parent.rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
-                continue
-            if isinstance(node.func.value, ast.Name) and node.func.value.id == "re":
-                yield f"{file.name}:{node.lineno}", node
+    for file, node in nodes():
+        if isinstance(node, ast.Call):
+            yield f"{file.name}:{node.lineno}", node
 
 
 def inline() -> Iterator[tuple[str, re.Pattern]]:
@@ -167,11 +182,10 @@ def test_every_pattern_is_timed():
             first = node.args[0]
             known = first.value in timed if isinstance(first, ast.Constant) else place.split(".py")[0] in held
             assert known, f"{place}: give the pattern a name at the top of its module"
-    for file in sorted(Path(resift.__file__).parent.rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom):
-                assert node.module not in ("re", "regex"), f"{file.name}: write `re.` before its functions"
-            if isinstance(node, ast.Import):
-                spelt = {(name.name, name.asname) for name in node.names}
-                assert not any(name in ("regex", "fnmatch") for name, _ in spelt), file.name
-                assert not any(name == "re" and other for name, other in spelt), file.name
+    for file, node in nodes():
+        if isinstance(node, ast.ImportFrom):
+            assert node.module not in ("re", "regex"), f"{file.name}: write `re.` before its functions"
+        if isinstance(node, ast.Import):
+            spelt = {(name.name, name.asname) for name in node.names}
+            assert not any(name in ("regex", "fnmatch") for name, _ in spelt), file.name
+            assert not any(name == "re" and other for name, other in spelt), file.name

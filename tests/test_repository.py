@@ -108,6 +108,8 @@ def test_no_tracked_file_names_a_package_index_or_a_folder_of_a_machine():
     hits = []
     for path in tracked_files():
         text = path.read_bytes().decode("utf-8", errors="ignore").lower()
+        if not any(one in text for one in (*HOSTS, *FOLDERS)):  # many times faster than the pattern
+            continue
         hits += [f"{path.relative_to(ROOT)}: {match[0]}" for match in FORBIDDEN.finditer(text)]
     assert hits == []
 

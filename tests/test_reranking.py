@@ -29,7 +29,7 @@ QUERY = "what is the capital of France?"
 PARIS = "Paris is the capital and largest city of France."
 LYON = "Lyon, a city in France, is famous for its cheese."
 CELLS = "The mitochondria is the powerhouse of the cell."
-HAMMER_S = float(os.environ.get("RESIFT_HAMMER_S", "1"))
+HAMMER_S = float(os.environ.get("RESIFT_HAMMER_S", "0.4"))
 
 
 def run_script(program):

@@ -1,7 +1,7 @@
 """Answerable questions are answered, and questions near the topic that the text does not answer are declined.
 
 The weights in evidence.py were fitted on the development half and on the shipped sample, never on the
-held-out half. The normal suite asks twelve questions; `python -m tests.hardening --tests` asks all 120, and
+held-out half. The normal suite asks six questions; `python -m tests.hardening --tests` asks all 120, and
 `python -m benchmarks.agent --only answerability` writes the figures of the page
 `research/agent.md`.
 """
@@ -43,12 +43,12 @@ def answers(index):
 
 
 def test_a_sample_of_the_held_out_questions(index):
-    """Six answerable and six near-topic questions of six documents; one miss of each kind is allowed."""
+    """Three answerable and three near-topic questions of three documents."""
     rows = [row for row in read("questions.jsonl") if row["half"] == "held-out"]
     for answerable in (True, False):
         by_document = {row["document"]: row for row in rows if bool(row["answer"]) == answerable}
-        asked = list(by_document.values())[::2]
-        assert len(asked) == 6
+        asked = list(by_document.values())[::4]
+        assert len(asked) == 3
         answers = [index.ask(row["question"]) for row in asked]
         good = [
             any(row["answer"] in sentence["text"] for sentence in answer["sentences"])
@@ -56,7 +56,7 @@ def test_a_sample_of_the_held_out_questions(index):
             else not answer["found"]
             for row, answer in zip(asked, answers, strict=True)
         ]
-        assert sum(good) >= 5, [row["question"] for row, ok in zip(asked, good, strict=True) if not ok]
+        assert all(good), [row["question"] for row, ok in zip(asked, good, strict=True) if not ok]
 
 
 @pytest.mark.hardening

@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 
 from resift._internal.sync import run_sync
 from resift.batch import EmbedWork, IndexWork, RerankWork, load_shards, run_batch
-from resift.batch.engines import LocalEngine
 from resift.batch.inputs import find_inputs, plan_inputs
 from resift.batch.shards import run_shard
 from resift.cli.main import main
@@ -102,7 +101,7 @@ def test_a_damaged_shard_is_named(tmp_path):
 @pytest.mark.slow
 def test_a_killed_worker_changes_no_byte(tmp_path):
     source = write_parquet(tmp_path / "in.parquet", [f"text {n}" for n in range(60)])
-    run_batch(LengthWork(), source, tmp_path / "calm", workers=2, shard_rows=20)
+    run_batch(LengthWork(), source, tmp_path / "calm", engine=INLINE, shard_rows=20)
     work = LengthWork(kill_once=str(tmp_path / "killed"))
     run_batch(work, source, tmp_path / "stormy", workers=2, shard_rows=20)
     assert (tmp_path / "killed").exists()
@@ -288,9 +287,9 @@ def test_ray_does_the_same_and_survives_a_killed_actor(tmp_path):
     from resift.batch.engines import RayEngine
 
     source = write_parquet(tmp_path / "in.parquet", [f"text {n}" for n in range(200)])
-    run_batch(LengthWork(), source, tmp_path / "local", engine=LocalEngine(1), shard_rows=50)
+    run_batch(LengthWork(), source, tmp_path / "local", engine=INLINE, shard_rows=50)
     work = LengthWork(kill_once=str(tmp_path / "killed"))
-    report = run_batch(work, source, tmp_path / "ray", engine=RayEngine(2), shard_rows=50)
+    report = run_batch(work, source, tmp_path / "ray", engine=RayEngine(1), shard_rows=50)
     assert (tmp_path / "killed").exists()
     assert report.written == 200
     assert bytes_of(tmp_path / "ray") == bytes_of(tmp_path / "local")

@@ -95,10 +95,20 @@ def test_receipts_of_a_deleted_store_are_ignored(tmp_path, chunks, monkeypatch):
     check(tmp_path / "n.db")
 
 
-def test_lancedb_is_filled_by_two_processes(tmp_path, chunks):
+class TwoWorkers(InlineEngine):
+    """Stands for two processes: a store with one writer would be loaded by a process of its own instead."""
+
+    workers = 2
+
+
+@pytest.mark.parametrize(
+    "engine", [TwoWorkers(), pytest.param("local", marks=pytest.mark.hardening)], ids=["inline", "processes"]
+)
+def test_lancedb_is_filled_by_two_workers(tmp_path, chunks, engine):
+    """Two processes that import LanceDB take seconds; PostgreSQL is filled by two in the normal suite."""
     pytest.importorskip("lancedb")
     store = pipeline_file(tmp_path, kind="lancedb", uri=str(tmp_path / "lake"), table="chunks")
-    report = load_shards(chunks, store, workers=2)
+    report = load_shards(chunks, store, engine=engine, workers=2)
     assert (report.written, report.workers) == (ROWS, 2)
     check(store)
 

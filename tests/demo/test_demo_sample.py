@@ -64,7 +64,7 @@ def test_demo_reranks_and_improves():
     if missing_models():
         pytest.skip(missing_models())
     steps: list[str] = []
-    shown = asyncio.run(run_demo(limit=12, progress=lambda label, done, total: steps.append(label)))
+    shown = asyncio.run(run_demo(limit=8, progress=lambda label, done, total: steps.append(label)))
     rows = {row.name: row for row in shown.rows}
     assert list(rows) == [
         "BM25 (words)",

@@ -326,10 +326,10 @@ HEADER = Header(stores=("one", "two"), reranker="r", depth=10, k=10)
 
 @pytest.mark.slow
 def test_tuning_finds_the_informative_signal():
-    best = tune(Recording(HEADER, tuple(make_queries(40))), budget=150, measure="RR")
+    best = tune(Recording(HEADER, tuple(make_queries(20))), budget=150, measure="RR")
     assert best.best.depth == 10
     assert best.value > 0.9
-    second = tune(Recording(HEADER, tuple(make_queries(40, good="second"))), budget=150, measure="RR")
+    second = tune(Recording(HEADER, tuple(make_queries(20, good="second"))), budget=150, measure="RR")
     assert second.best.weights[1] > 1
     assert second.tried <= 150
 

@@ -181,9 +181,9 @@ def test_columns_with_equal_names_keep_their_cells(tmp_path):
 def test_many_columns_take_linear_time(tmp_path):
     """Each name was looked for in a list of all before it: half a megabyte took minutes."""
     started = time.process_time()
-    (row,) = read(tmp_path / "a.csv", "a," * 100_000 + "\n" + "1," * 100_000 + "\n")
-    assert row.text.count(": 1") == 100_000
-    assert time.process_time() - started < 10  # half a second; a busy machine may take longer
+    (row,) = read(tmp_path / "a.csv", "a," * 30_000 + "\n" + "1," * 30_000 + "\n")
+    assert row.text.count(": 1") == 30_000
+    assert time.process_time() - started < 3  # a sixth of a second; a busy machine may take longer
 
 
 def test_long_column_names_are_cut(tmp_path):
@@ -310,7 +310,7 @@ def test_broken_files_raise_data_format_error(tmp_path, name, content):
 
 @pytest.mark.slow
 def test_bombs_are_refused_before_they_unpack(tmp_path):
-    bomb = samples.zipped({"word/document.xml": b"<a>" + b" " * 80_000_000 + b"</a>"})
+    bomb = samples.zipped({"word/document.xml": b"<a>" + b" " * 20_000_000 + b"</a>"})
     with pytest.raises(DataFormatError, match="Unpacks to"):
         read(tmp_path / "a.docx", bomb)
     with pytest.raises(DataFormatError, match="more than 1 MB"):

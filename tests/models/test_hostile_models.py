@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resift.errors import InputError, ModelFileError, ModelNotAllowedError
-from resift.models import registry
+from resift.models import inspection, onnx_reader, registry
 from resift.models.inspection import inspect_file
 from resift.models.local_models import allow_local, write_manifest
 from resift.models.locate import resolve
@@ -183,9 +183,12 @@ def test_deep_nesting_does_not_exhaust_the_stack():
     assert "nested" in refused("model.onnx", make.model(body))
 
 
-def test_millions_of_tiny_fields_are_refused():
+@pytest.mark.parametrize("limit", [20_000, pytest.param(onnx_reader._MAX_FIELDS, marks=pytest.mark.hardening)])
+def test_millions_of_tiny_fields_are_refused(monkeypatch, limit):
     """A file of nothing but two-byte fields runs into the budget."""
-    assert "fields" in refused("model.onnx", make.number(1, 8) * 2_100_000)
+    assert onnx_reader._MAX_FIELDS <= 2_000_000
+    monkeypatch.setattr(onnx_reader, "_MAX_FIELDS", limit)
+    assert "fields" in refused("model.onnx", make.number(1, 8) * (limit + 100_000))
 
 
 def a_zip(path: Path) -> bytes:
@@ -244,7 +247,7 @@ def test_the_same_words_in_a_vocabulary_are_only_words():
         b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
         b'["' + b"\\" * 1_000_001,
         b'"\\"' * 300_000,
-        b"[" + b"[]," * 2_100_000 + b"1]",
+        pytest.param(b"[" + b"[]," * 2_100_000 + b"1]", marks=pytest.mark.hardening),
         b'{"a": NaN}',
         b'{"a": 1' + b"0" * 5000 + b"}",
         b"\xff\xfe{}",
@@ -255,6 +258,14 @@ def test_the_same_words_in_a_vocabulary_are_only_words():
 def test_json_bombs_are_refused(data):
     """Depth, count, endless strings, long numbers and other encodings end in a refusal."""
     refused("config.json", data)
+
+
+def test_too_many_containers_are_refused(monkeypatch):
+    """With a smaller limit, since two million take most of a second."""
+    assert inspection._MAX_CONTAINERS <= 2_000_000
+    monkeypatch.setattr(inspection, "_MAX_CONTAINERS", 20_000)
+    inspect_file("config.json", b"[" + b"[]," * 19_000 + b"1]")
+    refused("config.json", b"[" + b"[]," * 21_000 + b"1]")
 
 
 @pytest.mark.parametrize(

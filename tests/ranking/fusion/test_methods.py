@@ -220,7 +220,7 @@ def test_unknown_methods_get_a_suggestion():
         fusion.fusion_method(3)
 
 
-@pytest.mark.slow
+@pytest.mark.hardening  # tests/cli/test_eval.py has the figures of round 2
 def test_trec_covid_runs_reproduce_the_measured_gain(data):
     """On real submitted runs: RRF(60) of round 1 reaches 0.2712 nDCG@10 against 0.2538 at best alone."""
     measures = pytest.importorskip("ir_measures")

@@ -17,6 +17,7 @@ from resift import Hit
 from resift.ranking import fusion
 from resift.ranking.fusion import METHODS
 from tests.ranking.fusion.strategies import rankings
+from tests.run_program import run_here
 
 PROBABILITIES = [0.0, 0.25, 0.25, 0.5, 1.0]
 
@@ -135,7 +136,7 @@ def test_another_process_with_another_hash_seed_gives_the_same_bytes():
             check=True,
             env={**os.environ, "PYTHONHASHSEED": str(seed)},
         ).stdout
-        for seed in (1, 2, 3)
+        for seed in (1, 2)
     }
-    assert len(outputs) == 1
+    assert outputs == {run_here(PROGRAM, stdin=json.dumps(lists)).decode()}
     assert outputs.pop().count("\n") == len(METHODS)
