@@ -238,13 +238,14 @@ def test_an_interrupted_write_leaves_the_old_file(place, monkeypatch):
 @pytest.mark.parametrize("words", [["explain", "-"], ["rerank", "q", "-"]])
 def test_ctrl_c_ends_with_130(words, place):
     """Ctrl-C while waiting for input: one line, exit code 130, no traceback."""
-    started = python_resift(*words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    try:
-        wait_until_reading(started.pid)
-        started.send_signal(signal.SIGINT)
-        out, err = started.communicate(timeout=30)
-    finally:
-        started.kill()
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with python_resift(*words, **pipes) as started:
+        try:
+            wait_until_reading(started.pid)
+            started.send_signal(signal.SIGINT)
+            out, err = started.communicate(timeout=30)
+        finally:
+            started.kill()
     assert (started.returncode, out) == (130, b"")
     assert err == b"resift: interrupted\n"
 
@@ -252,15 +253,15 @@ def test_ctrl_c_ends_with_130(words, place):
 def test_ctrl_c_during_work_ends_with_130(place):
     """Ctrl-C while stores are open: they are closed, temporary files go, one line is expected."""
     env = {**os.environ, "TMPDIR": str(place)}
-    started = python_resift("demo", stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
-    try:
-        until = time.monotonic() + 30
-        while not list(place.glob("resift-demo-*/sample.db")) and time.monotonic() < until:
-            os.sched_yield()
-        started.send_signal(signal.SIGINT)
-        out, err = started.communicate(timeout=30)
-    finally:
-        started.kill()
+    with python_resift("demo", stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env) as started:
+        try:
+            until = time.monotonic() + 30
+            while not list(place.glob("resift-demo-*/sample.db")) and time.monotonic() < until:
+                time.sleep(0.002)
+            started.send_signal(signal.SIGINT)
+            out, err = started.communicate(timeout=30)
+        finally:
+            started.kill()
     assert (started.returncode, out, err) == (130, b"", b"resift: interrupted\n")
     assert not list(place.glob("resift-demo-*"))
 
@@ -293,7 +294,7 @@ def wait_until_reading(pid: int) -> None:
             call_number = first = ""
         if (call_number, first) == ("0", "0x0"):
             return
-        os.sched_yield()
+        time.sleep(0.005)
     pytest.skip("cannot see what the process waits for on this system")
 
 
