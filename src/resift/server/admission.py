@@ -14,21 +14,11 @@ from resift.deadline import Clock, Deadline
 from resift.server.schema import RequestFailed
 from resift.server.server_options import Limits
 
-CHARS_PER_WINDOW = 2_000
-"""Estimated number of characters in one window of a model. It makes long documents count for more."""
-
-MAX_WINDOWS, MAX_QUERY_PARTS = 32, 8
-"""Maximum number of scored windows per document, and of query parts that each window is scored with."""
-
-OVERLOAD_AFTER_S = 0.25
-"""If the queue has not been empty for this long, the server is overloaded and rejects requests at once."""
-
-
-MAX_LOCAL_WAIT_S = 0.025
-"""Maximum wait for a local model. It keeps the time to a rejection below 50 ms."""
-
-MIN_BACKLOG_S = 0.1
-"""Amount of queued local work that never causes a rejection, so bursts of small requests are admitted."""
+CHARS_PER_WINDOW = 2_000  # estimated characters in one window of a model, so that long documents count for more
+MAX_WINDOWS, MAX_QUERY_PARTS = 32, 8  # scored windows per document, and query parts that each is scored with
+OVERLOAD_AFTER_S = 0.25  # with a queue that is never empty for this long, requests are rejected at once
+MAX_LOCAL_WAIT_S = 0.025  # maximum wait for a local model, which keeps the time to a rejection below 50 ms
+MIN_BACKLOG_S = 0.1  # queued local work that never causes a rejection, so bursts of small requests are admitted
 
 
 def count_windows(texts: Sequence[str], limits: Limits) -> int:
@@ -57,13 +47,10 @@ class _Waiter:
 class Admission:
     """Counts the pairs in progress and the waiting pairs, and measures the throughput.
 
-    The engine runs the shortest work first. A request therefore waits for at most as many pairs of each other
-    request as it has itself. The limit applies to this number: ten documents are admitted while thousands are
-    in progress, but a second batch of thousands has to wait. A request of any size is admitted if no other is
-    in progress. All methods run on one event loop.
-
-    Concurrent requests do not make a local model (`cpu_bound`) faster; they only delay every response. With a
-    local model, a request is admitted if the work ahead of it takes no longer than its own.
+    The engine runs the shortest work first, so a request waits for at most as many pairs of each other request as
+    it has itself. The limit applies to this number: ten documents are admitted while thousands are in progress, but
+    a second batch of thousands has to wait. With a local model (`cpu_bound`), a request is admitted if the work
+    ahead of it takes no longer than its own. All methods run on one event loop.
     """
 
     limits: Limits

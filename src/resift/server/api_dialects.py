@@ -1,14 +1,10 @@
-"""The supported rerank APIs: request, response and errors of each.
-
-Each dialect lists the fields that its clients send and expect; the structs are generated from them. `ROUTES`
-maps each path to its dialects.
-"""
+"""The supported rerank APIs: request, response and errors of each, and the paths with their dialects."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
 from dataclasses import KW_ONLY, dataclass
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -87,25 +83,17 @@ class CohereMeta(Struct, omit_defaults=True):
 
 
 _ANSWER_TYPES: Mapping[str, object] = {
-    "id": str,
-    "object": str,
-    "created": int,
-    "model": str,
-    "usage": Usage,
-    "results": list[RankedDocument],
-    "data": list[RankedDocument],
-    "meta": CohereMeta,
-    "warnings": list[str],
-}
+    "id": str, "object": str, "created": int, "model": str, "usage": Usage, "meta": CohereMeta,
+    "results": list[RankedDocument], "data": list[RankedDocument], "warnings": list[str],
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class ServedDialect:
     """One rerank API: its types, its errors, and its names for the common fields.
 
-    `documents_by_default` applies if a request does not specify whether to return the documents.
-    `plain_documents` returns documents as strings. `version` is the version of Cohere's API. On a path with two
-    dialects, a body with one of the fields in `marks` has this dialect.
+    `documents_by_default` applies if a request does not specify whether to return the documents, which are strings
+    with `plain_documents`. On a path with two dialects, a body with one of the fields in `marks` has this dialect.
     """
 
     name: str
@@ -133,25 +121,18 @@ class ServedDialect:
         return self.documents_by_default
 
     def make_answer(
-        self,
-        documents: list[RankedDocument],
-        *,
-        count_tokens: Callable[[], int],
-        candidates: int,
-        warnings: list[str],
-        **values: JsonValue,
+        self, documents: list[RankedDocument], values: JsonObject, *, count_tokens: Callable[[], int], candidates: int
     ) -> Struct | list[TeiRankedDocument]:
         """Return a response with these documents and with those other values that this API supports."""
         if not (isinstance(self.answer, type) and issubclass(self.answer, Struct)):
             rows = ((row.index, row.relevance_score, row.document) for row in documents)
             return [TeiRankedDocument(*row) for row in rows]  # type: ignore[arg-type]  # plain text
         names = self.answer.__struct_fields__
-        kind = "list" if "data" in names else "rerank"
-        values |= {"object": kind, "results": documents, "data": documents, "warnings": warnings}
+        values |= {"object": "list" if "data" in names else "rerank", "results": documents, "data": documents}
         if "meta" in names:
             # One search unit per hundred documents.
             units = {"search_units": -(-candidates // 100)}
-            values["meta"] = CohereMeta({"version": self.version}, units, warnings)
+            values["meta"] = CohereMeta({"version": self.version}, units, values["warnings"])
         if "usage" in names:
             tokens = count_tokens()
             values["usage"] = TotalUsage(tokens) if "data" in names else Usage(tokens, tokens)
@@ -163,22 +144,17 @@ def _dialect(
 ) -> ServedDialect:
     """Return a dialect whose requests and responses have these fields. All but the documents are optional."""
     title = name.title().replace("-", "")
-    required = next(iter(request))
-    fields = [
-        (field, kind) if field == required else (field, kind | None, None)  # type: ignore[operator]
-        for field, kind in request.items()
-    ]
+    (required, documents), *optional = request.items()
+    fields: list[Any] = [(required, documents), *((field, kind | None, None) for field, kind in optional)]  # type: ignore[operator]
     request_type: type[RerankRequest] = msgspec.defstruct(  # type: ignore[assignment]  # a subclass of its base
         f"{title}Request", fields, bases=(RerankRequest,), kw_only=True
     )
     answer_type: object = list[TeiRankedDocument]
     if answer:
         types = {**_ANSWER_TYPES, "usage": TotalUsage} if name == "voyage" else _ANSWER_TYPES
-        no_warnings: list[str] = []
-        answer_fields = [
-            (field, types[field], no_warnings) if field == "warnings" else (field, types[field])
-            for field in answer.split()
-        ]
+        answer_fields: list[Any] = [(field, types[field]) for field in answer.split()]
+        if "warnings" in answer:
+            answer_fields[-1] += ([],)  # empty by default
         answer_type = msgspec.defstruct(f"{title}Answer", answer_fields, omit_defaults=True)
     return ServedDialect(name, request_type, answer_type, errors, documents_field=required, **options)
 

@@ -13,15 +13,10 @@ from typing import TYPE_CHECKING
 from resift.errors import require
 from resift.pipeline.pipeline import Pipeline
 from resift.protocols import Embedder, Scorer
-from resift.server.embedding_routes import embedding_operations
-from resift.server.endpoint import App, Message, Receive, Request, RouteTable, Scope, Send, current_connection
-from resift.server.info_routes import info_operations, openapi_operations
-from resift.server.judge_routes import judge_operations
+from resift.server import embedding_routes, info_routes, judge_routes, rankings, rerank_routes, search_routes
+from resift.server.endpoint import App, Message, Outcome, Receive, Request, RouteTable, Scope, Send, current_connection
 from resift.server.keys import AccessMiddleware
-from resift.server.rankings import fuse_operations
-from resift.server.rerank_routes import rerank_operations
 from resift.server.schema import RequestFailed
-from resift.server.search_routes import SearchService, search_operations
 from resift.server.server_options import ServerOptions
 from resift.server.state import ServerState
 from resift.validation import check_arguments
@@ -50,25 +45,24 @@ def serve_app(
 ) -> Starlette:
     """Return an ASGI app. Models are loaded in a thread after startup; `/readyz` reports when they are ready.
 
-    The scorer, embedder and pipeline arguments replace those in the options. `mounts` mounts other ASGI apps
-    under paths, behind the same keys. `lifespans` are entered at startup and exited at shutdown.
-    `app.state.server` is the shared state.
+    The scorer, embedder and pipeline replace those in the options. `mounts` are other ASGI apps by path, behind the
+    same keys. `lifespans` are entered at startup and exited at shutdown. `app.state.server` is the shared state.
     """
     require("starlette", extra="server")
     from starlette.applications import Starlette
     from starlette.routing import Mount, Route
 
     server = ServerState(options or ServerOptions(), scorer=scorer, embedder=embedder, pipeline=pipeline)
-    search = SearchService(server)
+    search = search_routes.SearchService(server)
     operations = [
-        *rerank_operations(server),
-        *info_operations(server, search),
-        *embedding_operations(server),
-        *search_operations(server, search),
-        *fuse_operations(server),
-        *judge_operations(server, search),
+        *rerank_routes.rerank_operations(server),
+        *info_routes.info_operations(server, search),
+        *embedding_routes.embedding_operations(server),
+        *search_routes.search_operations(server, search),
+        *rankings.fuse_operations(server),
+        *judge_routes.judge_operations(server, search),
     ]
-    table = RouteTable([*operations, *openapi_operations(operations)])
+    table = RouteTable([*operations, *info_routes.openapi_operations(operations)])
     routes: list[Route | Mount] = []
     for path, mounted in (mounts or {}).items():
         mount = Mount(path, app=mounted)
@@ -95,7 +89,6 @@ def serve_app(
 
 
 def _list_middleware(server: ServerState) -> list[Middleware]:
-    """Return the middleware for every request: logging, CORS if configured, and key checks."""
     from starlette.middleware import Middleware
     from starlette.middleware.cors import CORSMiddleware
 
@@ -105,10 +98,8 @@ def _list_middleware(server: ServerState) -> list[Middleware]:
         allow_origins=origins,
         allow_methods=["GET", "POST"],
         allow_headers=["authorization", "content-type", "x-resift-deadline-ms", "x-request-id"],
-        expose_headers=[
-            "x-request-id", "x-resift-tier", "x-resift-degraded", "x-resift-note", "retry-after",
-        ],
-    )  # fmt: skip
+        expose_headers=["x-request-id", "x-resift-tier", "x-resift-degraded", "x-resift-note", "retry-after"],
+    )
     return [
         Middleware(RequestLogMiddleware, server=server),
         *([cors] if origins else []),
@@ -188,12 +179,11 @@ def _report_body(request: Request, connection: LimitedConnection) -> Receive:
 
 
 def _log_request(request: Request, elapsed_s: float) -> None:
-    outcome = request.outcome
+    outcome = request.outcome or Outcome()
     line = {name: getattr(request, name) for name in ("id", "method", "route", "status")}
     line |= {"ms": round(elapsed_s * 1000, 1), "client": (request.scope.get("client") or ("",))[0]}
     facts = {name: getattr(request, name) for name in ("dialect", "documents", "pairs")}
-    if outcome is not None:
-        facts |= {"tier": outcome.tier, "degraded": bool(outcome.degraded)}
+    facts |= {"tier": outcome.tier, "degraded": bool(outcome.degraded)}
     line.update({name: value for name, value in facts.items() if value})
     access_log.info(json.dumps(line, separators=(",", ":")))
 

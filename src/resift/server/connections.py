@@ -1,8 +1,7 @@
 """Limits of a TCP connection: time to send a request, size of its header, time to read the response.
 
-uvicorn has no such limits. `LimitedConnection` sits between the socket and uvicorn's HTTP protocol and uses
-only asyncio's protocol methods. It sees raw bytes. Through `current_connection`, the app reports the start of
-a request, the end of its body and the end of the response.
+uvicorn has no such limits. `LimitedConnection` sees the bytes between the socket and uvicorn's HTTP protocol. Through
+`current_connection`, the app reports the start of a request, the end of its body and the end of the response.
 """
 
 from __future__ import annotations
@@ -22,10 +21,8 @@ _CLOSE = b"content-length: 0\r\nconnection: close\r\n\r\n"
 _BUSY = b"HTTP/1.1 429 Too Many Requests\r\nretry-after: 1\r\n" + _CLOSE
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\n" + _CLOSE
 _HEADER_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\n" + _CLOSE
-
 _HEADER_END = b"\r\n\r\n"
-_MAX_CHUNK_BYTES = 256 << 10
-"""Maximum number of bytes that asyncio reads at once."""
+_MAX_CHUNK_BYTES = 256 << 10  # asyncio reads at most this many bytes at once
 
 Phase = Literal["new", "idle", "header", "header complete", "body", "answering"]
 

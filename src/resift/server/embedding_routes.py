@@ -73,11 +73,9 @@ def embedding_operations(server: ServerState) -> list[Operation]:
         items = value.get(name) if isinstance(value, dict) else None
         first = items[0] if isinstance(items, list) and items else None
         if isinstance(first[0] if isinstance(first, list) and first else first, int):
-            raise RequestFailed(
-                "invalid",
-                f"{name} contains token ids, which depend on the tokenizer of another model. Send texts; "
-                "for langchain-openai: OpenAIEmbeddings(check_embedding_ctx_length=False)",
-            )
+            problem = f"{name} contains token ids, which depend on the tokenizer of another model"
+            advice = "Send texts; for langchain-openai: OpenAIEmbeddings(check_embedding_ctx_length=False)"
+            raise RequestFailed("invalid", f"{problem}. {advice}")
         return reader.convert(value)
 
     async def embed_openai(request: Request) -> Response:
@@ -98,18 +96,11 @@ def embedding_operations(server: ServerState) -> list[Operation]:
         rows = await asyncio.to_thread(lambda: [encode_json(row) for row in vectors])
         return Response(b"[" + b",".join(rows) + b"]")
 
-    summary, answers = "Embed texts (OpenAI)", [OpenAIEmbeddingAnswer]
+    paths, tei_paths = "/v1/embeddings /embeddings /tei/v1/embeddings", "/embed /tei/embed"
+    summary, answers, vectors = "Embed texts (OpenAI)", [OpenAIEmbeddingAnswer], [list[list[float]]]
     return [
-        *(
-            Operation("POST", path, summary, embed_openai, [openai.type], answers, errors=[schema.OPENAI])
-            for path in ("/v1/embeddings", "/embeddings", "/tei/v1/embeddings")
-        ),
-        *(
-            Operation(
-                "POST", path, "Embed texts (TEI)", embed_tei, [tei.type], [list[list[float]]], errors=[schema.TEI]
-            )
-            for path in ("/embed", "/tei/embed")
-        ),
+        Operation("POST", paths, summary, embed_openai, [openai.type], answers, errors=[schema.OPENAI]),
+        Operation("POST", tei_paths, "Embed texts (TEI)", embed_tei, [tei.type], vectors, errors=[schema.TEI]),
     ]
 
 

@@ -43,14 +43,10 @@ _SINGLE_HEADERS = ("authorization", "content-length", "host")
 _PROCESS_ID = os.urandom(10).hex()
 _request_numbers = itertools.count(1)
 
-LARGE_BODY_BYTES = 256 << 10
-"""Only a few bodies of this size or larger are parsed concurrently, so other requests get their turn."""
-
-WATCH_AFTER_S = 0.02
-"""Work that takes longer than this is cancelled when the client disconnects."""
+LARGE_BODY_BYTES = 256 << 10  # only a few larger bodies are parsed concurrently, so other requests get their turn
+WATCH_AFTER_S = 0.02  # work that takes longer than this is cancelled when the client disconnects
 
 log = logging.getLogger("resift.server")
-
 
 current_connection: ContextVar[LimitedConnection | None] = ContextVar("current_connection", default=None)
 """The TCP connection of a request, which enforces time limits. Set only if `resift serve` runs the app."""
@@ -72,28 +68,21 @@ class Outcome:
     @classmethod
     def from_ranking(cls, ranking: Ranking) -> Outcome:
         """Return the properties of one ranking."""
-        notes = [record.note for record in ranking.trace if record.kind is StageKind.RERANK and record.note]
-        return cls(
-            tier=ranking.tier or "",
-            degraded=(ranking.reason or "degraded") if ranking.degraded else "",
-            note="; ".join(notes),
-            unscored=len(ranking.unscored) if ranking.degraded else 0,
-        )
+        note = "; ".join(filter(None, (record.note for record in ranking.trace.by_kind(StageKind.RERANK))))
+        if not ranking.degraded:
+            return cls(ranking.tier or "", note=note)
+        return cls(ranking.tier or "", ranking.reason or "degraded", note, len(ranking.unscored))
 
     def merge(self, other: Outcome) -> Outcome:
         """Return the combined properties of two rankings of one request."""
-        return Outcome(
-            other.tier, other.degraded or self.degraded, self.note or other.note, other.unscored or self.unscored
-        )
+        degraded, unscored = other.degraded or self.degraded, other.unscored or self.unscored
+        return Outcome(other.tier, degraded, self.note or other.note, unscored)
 
     def headers(self) -> dict[str, str]:
         """Return a response header for each known property."""
-        facts = {name: str(getattr(self, name)) for name in self.__slots__ if getattr(self, name)}
+        facts = {f"x-resift-{name}": str(getattr(self, name)) for name in self.__slots__ if getattr(self, name)}
         # Use printable ASCII, truncated to a length that proxies accept.
-        return {
-            f"x-resift-{name}": "".join(c if " " <= c <= "~" else "?" for c in value[:300])
-            for name, value in facts.items()
-        }
+        return {name: "".join(c if " " <= c <= "~" else "?" for c in fact[:300]) for name, fact in facts.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +107,10 @@ class Request:
         self.method: str = scope["method"]
         self.path: str = route_path(scope) if scope.get("root_path") else scope["path"]
         self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        client_id = self.headers.get("x-request-id", "")
-        # A process id with a counter is unique and cheaper than a random id.
-        self.id = (
-            client_id
-            if client_id and _REQUEST_ID.fullmatch(client_id)
-            else f"{_PROCESS_ID}{next(_request_numbers):012x}"
-        )
+        self.id = self.headers.get("x-request-id", "")
+        if not _REQUEST_ID.fullmatch(self.id):
+            # A process id with a counter is unique and cheaper than a random id.
+            self.id = f"{_PROCESS_ID}{next(_request_numbers):012x}"
         length = self.headers.get("content-length", "")[:19]
         self.body_bytes = int(length) if length.isdecimal() else None
         self.errors: ErrorForm | None = None
@@ -265,12 +251,12 @@ class Request:
         """Send a response with the headers that describe its ranking."""
         body = response.body if isinstance(response.body, bytes) else encode_json(response.body)
         self.outcome = response.outcome
-        headers = [(b"content-type", response.media_type.encode()), (b"content-length", str(len(body)).encode())]
-        extra = response.headers
+        headers = {"content-type": response.media_type, "content-length": str(len(body))}
         if response.outcome is not None:
-            extra = {**response.outcome.headers(), **extra}
-        headers += [(name.encode(), value.encode("latin-1", "replace")) for name, value in extra.items()]
-        await send({"type": "http.response.start", "status": response.status, "headers": headers})
+            headers |= response.outcome.headers()
+        headers.update(response.headers)
+        pairs = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": response.status, "headers": pairs})
         await send({"type": "http.response.body", "body": b"" if self.method == "HEAD" else body})
 
 
@@ -282,7 +268,7 @@ _WITHOUT_BODY = (401, 500, 502, 503)
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One method of a path such as /v1/search: its handler and the types of its requests and responses.
+    """One method of one or more paths, which are separated by spaces.
 
     Failures use the first format in `errors` until the handler sets another one.
     """
@@ -315,8 +301,8 @@ class RouteTable:
 
     def __init__(self, operations: Sequence[Operation]) -> None:
         self._paths: dict[str, dict[str, Operation]] = {}
-        for operation in operations:
-            methods = self._paths.setdefault(operation.path, {})
+        for path, operation in [(path, each) for each in operations for path in each.path.split()]:
+            methods = self._paths.setdefault(path, {})
             methods[operation.method] = operation
             if operation.method == "GET":
                 methods.setdefault("HEAD", operation)
@@ -329,24 +315,21 @@ class RouteTable:
         request: Request = scope["resift.request"]
         methods = self._paths.get(request.path, {})
         operation = methods.get(request.method)
-        if operation is None:
-            allowed = ", ".join(sorted(methods))
-            error = RequestFailed("not_found", "No route matches this path; /openapi.json lists the routes")
-            if allowed:
-                error = RequestFailed("method", f"This method is not allowed; allowed: {allowed}")
-            response = request.failure(error)
-            if allowed:
-                response.headers["allow"] = allowed
-            await request.send(send, response)
-            return
-        request.route, request.errors = operation.path, operation.errors[0]
+        allowed = ", ".join(sorted(methods))
         try:
+            if operation is None and allowed:
+                raise RequestFailed("method", f"This method is not allowed; allowed: {allowed}")
+            if operation is None:
+                raise RequestFailed("not_found", "No route matches this path; /openapi.json lists the routes")
+            request.route, request.errors = request.path, operation.errors[0]
             response = await request.respond(operation.run)
         except ClientDisconnected:
             request.status = 499
             return
         except Exception as exc:
             response = request.failure(exc)
+            if operation is None and allowed:
+                response.headers["allow"] = allowed
         await request.send(send, response)
 
 
@@ -360,10 +343,7 @@ def route_path(scope: Scope) -> str:
 
 
 async def run_in_own_loop(make_work: Callable[[], Coroutine[object, object, T]]) -> T:
-    """Run a coroutine in a thread with its own event loop. Cancelling this call cancels the coroutine.
-
-    Use it for async work that computes for a long time between two awaits.
-    """
+    """Run async work that computes for long between two awaits in a thread with its own, cancellable event loop."""
     cancel_function: Future[Callable[[], object]] = Future()
 
     def run() -> T:

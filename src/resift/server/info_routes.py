@@ -6,7 +6,7 @@ import asyncio
 import functools
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.resources import files
+from importlib import resources
 from typing import Literal
 
 import msgspec
@@ -25,6 +25,7 @@ from resift.server.state import ServerState
 from resift.stores.sqlite import SQLiteStore
 from resift.types import JsonMapping, JsonObject
 
+_ASSETS = resources.files("resift.server")
 _MEDIA_TYPES = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml", "html": "text/html"}
 _API_PAGE_HEADERS = {
     "content-security-policy": "frame-ancestors 'none'",  # the page declares its own content policy
@@ -40,15 +41,8 @@ _PLAYGROUND_HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cache-control": "no-cache",
 }
-
-
-SAMPLED_DOCUMENTS = 60
-"""Number of sampled documents whose titles and metadata describe an index in the playground."""
-
-MAX_LISTED_IDS = 200_000
-"""Larger indexes are described without sample queries, because listing their ids takes seconds."""
-
-SAMPLE_QUERIES = 5
+SAMPLED_DOCUMENTS, SAMPLE_QUERIES = 60, 5  # sampled documents whose titles and metadata describe an index
+MAX_LISTED_IDS = 200_000  # larger indexes have no sample queries, because listing their ids takes seconds
 
 
 class Health(Struct):
@@ -121,27 +115,19 @@ def info_operations(server: ServerState, search: SearchService) -> list[Operatio
         tasks = dict.fromkeys(server.scorers, "rerank")
         if server.embedder is not None:
             tasks[server.embedder_name] = "embed"
-        names = {name: name for name in tasks} | dict(server.options.aliases)
-        rows = [
-            ModelRow(name, "model", start_time, "resift", tasks.get(model, "embed"), model)
-            for name, model in names.items()
-        ]
+        roots = {name: name for name in tasks} | dict(server.options.aliases)
+        tasks |= {name: tasks.get(root, "embed") for name, root in server.options.aliases.items()}
+        rows = [ModelRow(name, "model", start_time, "resift", tasks[name], root) for name, root in roots.items()]
         return Response(ModelList("list", rows))
 
-    is_ready = "The models are loaded and the server is not shutting down"
-    models = "Models and their aliases (OpenAI)"
+    checks, is_ready = "/readyz /health /ping /tei/health", "The models are loaded and the server is not shutting down"
+    models, info = "Models and their aliases (OpenAI)", "The reranker and the limits (TEI)"
     return [
         Operation("GET", "/livez", "The process is alive", live, answers=[Health], needs_key=False),
-        *(
-            Operation("GET", path, is_ready, ready, answers=[Health], statuses={503: Health}, needs_key=False)
-            for path in ("/readyz", "/health", "/ping", "/tei/health")
-        ),
+        Operation("GET", checks, is_ready, ready, answers=[Health], statuses={503: Health}, needs_key=False),
         Operation("GET", "/metrics", "Metrics for Prometheus", metrics, answers=[str], media_type="text/plain"),
         Operation("GET", "/v1/models", models, list_models, answers=[ModelList], errors=[OPENAI]),
-        *(
-            Operation("GET", path, "The reranker and the limits (TEI)", _tei_info, answers=[JsonObject], errors=[TEI])
-            for path in ("/info", "/tei/info")
-        ),
+        Operation("GET", "/info /tei/info", info, _tei_info, answers=[JsonObject], errors=[TEI]),
         *(_playground_operations(server, search) if server.options.playground else ()),
     ]
 
@@ -153,31 +139,20 @@ async def _tei_info(request: Request) -> Response:
     scorer = server.scorers[name]
     model = scorer.loaded_model if isinstance(scorer, CrossEncoderReranker) else None
     max_length = 512 if model is None else model.spec.max_length
-    info: JsonObject = {
-        "model_id": name,
-        "model_sha": None if model is None else model.spec.revision,
-        "model_dtype": "int8",
+    return Response({
+        "model_id": name, "model_sha": None if model is None else model.spec.revision, "model_dtype": "int8",
         "served_model_name": name,
         "model_type": {"reranker": {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}},
-        "max_concurrent_requests": limits.max_requests,
-        "max_input_length": max_length,
-        "max_batch_tokens": limits.max_pairs * max_length,
-        "max_batch_requests": None,
-        "max_client_batch_size": limits.max_documents,
-        "auto_truncate": True,
-        "tokenization_workers": 1,
-        "version": __version__,
-        "sha": None,
-        "docker_label": None,
-    }
-    return Response(info)
+        "max_concurrent_requests": limits.max_requests, "max_input_length": max_length,
+        "max_batch_tokens": limits.max_pairs * max_length, "max_batch_requests": None,
+        "max_client_batch_size": limits.max_documents, "auto_truncate": True, "tokenization_workers": 1,
+        "version": __version__, "sha": None, "docker_label": None,
+    })  # fmt: skip
 
 
 async def _summarize(store: SQLiteStore) -> IndexSummary:
-    facts = await asyncio.to_thread(store.metadata)
-    summary = IndexSummary(
-        name=store.name, passages=facts.documents, files=len(await store.sources()) or None, embedder=facts.embedder
-    )
+    facts, files = await asyncio.to_thread(store.metadata), len(await store.sources()) or None
+    summary = IndexSummary(name=store.name, passages=facts.documents, files=files, embedder=facts.embedder)
     if not facts.documents or facts.documents > MAX_LISTED_IDS:
         return summary
     ids = await store.ids()
@@ -197,9 +172,8 @@ async def _summarize(store: SQLiteStore) -> IndexSummary:
 
 
 def _playground_operations(server: ServerState, search: SearchService) -> list[Operation]:
-    folder = files("resift.server") / "playground"
-    playground_files = [file for file in folder.iterdir() if file.name.rpartition(".")[2] in _MEDIA_TYPES]
-    contents = {f"/playground/{file.name}": file.read_bytes() for file in playground_files}
+    files = [file for file in _ASSETS.joinpath("playground").iterdir() if file.name.rpartition(".")[2] in _MEDIA_TYPES]
+    contents = {f"/playground/{file.name}": file.read_bytes() for file in files}
     contents["/"] = contents.pop("/playground/index.html")
     contents["/playground/flow.css"] = PICTURE_STYLE.encode()
 
@@ -216,19 +190,11 @@ def _playground_operations(server: ServerState, search: SearchService) -> list[O
             indexes = [await _summarize(store) for store in await search.indexes()]
         else:
             indexes = [IndexSummary(name=ref.name) for ref in (server.pipeline.stores if server.pipeline else ())]
-        return Response(
-            PlaygroundOptions(
-                version=__version__,
-                model=server.options.model,
-                index=search.has_index,
-                judgements=server.options.judgements is not None,
-                fusions=sorted(METHODS),
-                rerankers=list(RERANKERS),
-                most_depth=MAX_DEPTH,
-                indexes=indexes,
-                ask=search.has_index or server.options.pack is not None,
-            )
-        )
+        choices: JsonObject = {"fusions": sorted(METHODS), "rerankers": list(RERANKERS), "most_depth": MAX_DEPTH}
+        has_pack, has_log = server.options.pack is not None, server.options.judgements is not None
+        features: JsonObject = {"index": search.has_index, "ask": search.has_index or has_pack, "judgements": has_log}
+        model = server.options.model
+        return Response(PlaygroundOptions(version=__version__, model=model, indexes=indexes, **choices, **features))
 
     return [
         *(file_operation(path, body) for path, body in sorted(contents.items())),
@@ -305,7 +271,8 @@ def describe_operations(operations: Sequence[Operation]) -> JsonObject:
             description["requestBody"] = {"required": True, "content": content("application/json", operation.requests)}
             description["parameters"] = [_DEADLINE]
         description["security"] = [{"key": []}, {}] if operation.needs_key else []
-        paths.setdefault(operation.path, {})[operation.method.lower()] = description
+        for path in operation.path.split():
+            paths.setdefault(path, {})[operation.method.lower()] = description
     return {
         "openapi": "3.1.0",
         "info": {
@@ -318,14 +285,13 @@ def describe_operations(operations: Sequence[Operation]) -> JsonObject:
     }
 
 
-_MAX_DEPTH = 3
-"""Maximum nesting depth of objects whose fields are listed. Deeper objects are shown as a type."""
+_MAX_DEPTH = 3  # of objects whose fields are listed; deeper objects are shown as a type
 
 
 def api_page(description: JsonMapping) -> str:
     """Return the OpenAPI document as a self-contained HTML page."""
     info = description["info"]
-    style = "\n" + (files("resift.server") / "api_page.css").read_text(encoding="utf-8")
+    style = "\n" + _ASSETS.joinpath("api_page.css").read_text(encoding="utf-8")
     page = _ApiPage(description["components"]["schemas"])
     routes = [
         page.route(method, path, operation)
@@ -333,16 +299,13 @@ def api_page(description: JsonMapping) -> str:
         if not path.startswith("/playground/")
         for method, operation in methods.items()
     ]
-    body = html(
-        "<h1>{} {}</h1><p>{}</p><p>As JSON: <a href='openapi.json'><code>/openapi.json</code></a>. "
+    template = (
+        "<h1>{title} {version}</h1><p>{description}</p>"
+        "<p>As JSON: <a href='openapi.json'><code>/openapi.json</code></a>. "
         "If the server requires keys, send <code>Authorization: Bearer KEY</code>. Every POST accepts the header "
-        "<code>{}</code>: milliseconds after which the results so far are returned, marked as partial.</p>{}",
-        info["title"],
-        info["version"],
-        info["description"],
-        DEADLINE_HEADER,
-        join_markup(routes, "\n"),
+        "<code>{header}</code>: milliseconds after which the results so far are returned, marked as partial.</p>{}"
     )
+    body = html(template, join_markup(routes, "\n"), **info, header=DEADLINE_HEADER)
     return html_page(f"{info['title']} API", body, style=style, script="")
 
 
@@ -351,30 +314,22 @@ class _ApiPage:
         self._components = components
 
     def route(self, method: str, path: str, operation: JsonMapping) -> Markup:
-        parts: list[Markup] = []
-        if not operation["security"]:
-            parts.append(html("<p>No key required.</p>"))
+        parts = [] if operation["security"] else [html("<p>No key required.</p>")]
         if "requestBody" in operation:
             parts.append(html("<h3>Request</h3>{}", self._content(operation["requestBody"])))
         responses = dict(operation["responses"])
         parts.append(html("<h3>Answer</h3>{}", self._content(responses.pop("200"))))
         others = [(code, response["description"]) for code, response in responses.items()]
         parts.append(html("<h3>Other statuses</h3>{}", _table(others)))
-        return html(
-            "<details><summary><b>{}</b> <code>{}</code> <span>{}</span></summary><div>{}</div></details>",
-            method.upper(),
-            path,
-            operation["summary"],
-            join_markup(parts),
-        )
+        template = "<details><summary><b>{}</b> <code>{}</code> <span>{}</span></summary><div>{}</div></details>"
+        return html(template, method.upper(), path, operation["summary"], join_markup(parts))
 
     def _content(self, message: JsonMapping) -> Markup:
         [(media_type, content)] = message["content"].items()
-        forms = map(self._resolve, content["schema"].get("anyOf", [content["schema"]]))
-        bodies = [
-            _table(list(self._fields(form))) if form.get("properties") else html("<p>{}</p>", self._type(form))
-            for form in forms
-        ]
+        bodies = []
+        for form in map(self._resolve, content["schema"].get("anyOf", [content["schema"]])):
+            rows = list(self._fields(form)) if form.get("properties") else []
+            bodies.append(_table(rows) if rows else html("<p>{}</p>", self._type(form)))
         return html("<p><code>{}</code></p>{}", media_type, html("<p>or</p>").join(bodies))
 
     def _resolve(self, schema: JsonMapping) -> JsonMapping:
@@ -408,8 +363,6 @@ class _ApiPage:
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> Markup:
-    lines = []
-    for name, *cells in rows:
-        columns = join_markup(html("<td>{}</td>", cell) for cell in cells)
-        lines.append(html("<tr><td><code>{}</code></td>{}</tr>", name, columns))
+    cell, line = "<td>{}</td>", "<tr><td><code>{}</code></td>{}</tr>"
+    lines = [html(line, name, join_markup(html(cell, text) for text in cells)) for name, *cells in rows]
     return html("<table>{}</table>", join_markup(lines))

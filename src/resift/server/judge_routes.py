@@ -13,24 +13,16 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from resift.evaluation.measures import Judge, bootstrap_interval
+from resift.server import search_routes
 from resift.server.endpoint import Operation, Outcome, Request, Response
 from resift.server.ratings import Ratings, RatingSession, RatingsLog, Team
 from resift.server.schema import DocumentId, NotBlank, OwnError, RequestFailed, RequestReader
-from resift.server.search_routes import (
-    Documents,
-    RequestDocument,
-    SearchRequest,
-    SearchService,
-    SearchSettings,
-    document_hits,
-)
+from resift.server.search_routes import Documents, RequestDocument, SearchRequest, SearchService, SearchSettings
 from resift.server.state import ServerState
 from resift.types import JsonObject, Ranking
 
-DEFAULT_SHOWN = 10
-MAX_SHOWN = 50
-MEASURE = "nDCG@10"
-BOOTSTRAP_ROUNDS = 2_000
+DEFAULT_SHOWN, MAX_SHOWN = 10, 50
+MEASURE, BOOTSTRAP_ROUNDS = "nDCG@10", 2_000
 
 
 class SettingsPair(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -154,7 +146,7 @@ async def _make_session(request: Request, search: SearchService, body: SessionRe
         outcome = outcome.merge(Outcome.from_ranking(rankings[team]))
     lists = {team: [hit.id for hit in ranking.hits] for team, ranking in rankings.items()}
     texts = {hit.id: hit.text for ranking in rankings.values() for hit in ranking.hits}
-    texts.update({hit.id: hit.text for hit in document_hits(documents or ())})
+    texts.update({hit.id: hit.text for hit in search_routes.document_hits(documents or ())})
     id = uuid.uuid4().hex
     session = RatingSession(
         id=id,
@@ -171,7 +163,7 @@ async def _make_session(request: Request, search: SearchService, body: SessionRe
 def _identify_by_text(documents: Sequence[str | RequestDocument]) -> list[str | RequestDocument]:
     """Derive missing ids from the text, so that a text is the same document in every session."""
     documents_by_id: dict[str, RequestDocument] = {}
-    for document, hit in zip(documents, document_hits(documents), strict=True):
+    for document, hit in zip(documents, search_routes.document_hits(documents), strict=True):
         has_id = isinstance(document, RequestDocument) and document.id
         id = hit.id if has_id else hashlib.sha256(hit.text.encode("utf-8", "replace")).hexdigest()[:16]
         documents_by_id[id] = RequestDocument(id=id, text=hit.text)
@@ -179,10 +171,9 @@ def _identify_by_text(documents: Sequence[str | RequestDocument]) -> list[str | 
 
 
 def team_draft(first: Sequence[str], second: Sequence[str], *, k: int, seed: str) -> list[tuple[str, Team]]:
-    """Interleave two rankings. Return at most k ids, each with the team that picked it.
+    """Interleave two rankings (Radlinski, Kurup and Joachims, CIKM 2008): at most k ids with the team that picked each.
 
-    Radlinski, Kurup and Joachims, CIKM 2008. In each round a coin toss decides which ranking picks first, and
-    each picks its best id that is not in the list yet. The seed determines the coin tosses.
+    In each round, a coin toss that depends on the seed decides which ranking picks its best remaining id first.
     """
     lists: Mapping[Team, Sequence[str]] = {"a": first, "b": second}
     interleaved: list[tuple[str, Team]] = []
@@ -203,10 +194,7 @@ def team_draft(first: Sequence[str], second: Sequence[str], *, k: int, seed: str
 
 
 def running_score(ratings: Ratings) -> ScoreBoard:
-    """Score the two settings of the most recently rated session over all rated queries.
-
-    Only sessions that compared exactly these settings count, and only the last one per query.
-    """
+    """Score the last rated pair of settings over all rated queries, by the last session of each with these settings."""
     rated = [session for session in ratings.sessions.values() if ratings.grades.get(session.query)]
     settings = rated[-1].settings if rated else None
     sessions = {session.query: session for session in rated if session.settings == settings}
@@ -216,7 +204,7 @@ def running_score(ratings: Ratings) -> ScoreBoard:
         runs = {query: session.lists[team] for query, session in sessions.items()}
         per_query = Judge(grades, [MEASURE]).quality(runs).per_query[MEASURE]
         scores[team] = [per_query.get(query, 0.0) for query in sessions]
-    differences = [a - b for a, b in zip(scores["a"], scores["b"], strict=True)]
+    scores["difference"] = [a - b for a, b in zip(scores["a"], scores["b"], strict=True)]
     wins = {"a": 0, "b": 0, "tie": 0}
     for query, session in sessions.items():
         if session.blind:
@@ -224,21 +212,11 @@ def running_score(ratings: Ratings) -> ScoreBoard:
             for id, team in session.shown:
                 sums[team] += grades[query].get(id, 0)
             wins["tie" if sums["a"] == sums["b"] else "a" if sums["a"] > sums["b"] else "b"] += 1
-    return ScoreBoard(
-        measure=MEASURE,
-        questions=len(sessions),
-        ratings=ratings.count,
-        settings=None if settings is None else dict(settings),
-        a=_mean(scores["a"]),
-        b=_mean(scores["b"]),
-        difference=_mean(differences),
-        blind=wins,
-    )
+    a, b, difference = map(_mean, scores.values())
+    return ScoreBoard(MEASURE, len(sessions), ratings.count, settings and dict(settings), a, b, difference, wins)
 
 
 def _mean(values: list[float]) -> MeanScore:
-    if not values:
-        return MeanScore(None, None)
     # A single query has no confidence interval.
     interval = list(bootstrap_interval(values, rounds=BOOTSTRAP_ROUNDS)) if len(values) > 1 else None
-    return MeanScore(math.fsum(values) / len(values), interval)
+    return MeanScore(math.fsum(values) / len(values) if values else None, interval)

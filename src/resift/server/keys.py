@@ -6,9 +6,9 @@ import hashlib
 import hmac
 import logging
 import os
-import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from time import monotonic
 
 from resift.deadline import Clock
 from resift.errors import ConfigError
@@ -16,8 +16,7 @@ from resift.server.endpoint import App, Receive, Request, Scope, Send, route_pat
 from resift.server.schema import RequestFailed
 
 DEFAULT_VARIABLE = "RESIFT_API_KEYS"
-CHECK_INTERVAL_S = 1.0
-"""Interval between checks for changes to the key file."""
+CHECK_INTERVAL_S = 1.0  # between checks for changes to the key file
 
 OPEN_PATHS = frozenset({"/", "/livez", "/readyz", "/health", "/ping", "/tei/health"})
 """Paths that do not require a key, in addition to the files of the playground."""
@@ -26,19 +25,10 @@ log = logging.getLogger("resift.server")
 
 
 class Keys:
-    """The accepted keys. A check takes the same time for every key.
-
-    Without a source of keys, every request is allowed. If a key file is deleted or becomes unreadable, the
-    keys that were read last stay valid.
-    """
+    """The accepted keys. If a key file is deleted or becomes unreadable, the keys that were read last stay valid."""
 
     def __init__(
-        self,
-        *,
-        file: Path | None = None,
-        env: str | None = None,
-        keys: Iterable[str] = (),
-        clock: Clock = time.monotonic,
+        self, *, file: Path | None = None, env: str | None = None, keys: Iterable[str] = (), clock: Clock = monotonic
     ) -> None:
         self._file = file
         self._clock = clock
@@ -164,19 +154,16 @@ class AccessMiddleware:
         # DNS rebinding needs a domain name; IP addresses and names without a dot are safe.
         is_local = "." not in name or name.endswith(".localhost") or name.replace(".", "").isdecimal()
         if not is_local and not name.startswith("[") and self._hosts.isdisjoint({host, name, "*"}):
-            return RequestFailed(
-                "foreign_host",
-                "This host name is not allowed without a key. Allow it with --allowed-host NAME, or use keys",
-            )
+            problem = "This host name is not allowed without a key. Allow it with --allowed-host NAME, or use keys"
+            return RequestFailed("foreign_host", problem)
         origin = headers.get("origin")
         if origin is None or method in ("GET", "HEAD", "OPTIONS") or origin in self._origins:
             return None
         site = origin.partition("://")[2]
         if site == host or not self._hosts.isdisjoint({site, "*"}):
             return None
-        return RequestFailed(
-            "cross_site", "Cross-site writes are not allowed. Allow a site with --cors-origin URL, or use keys"
-        )
+        problem = "Cross-site writes are not allowed. Allow a site with --cors-origin URL, or use keys"
+        return RequestFailed("cross_site", problem)
 
 
 def key_from_header(header: str, *, allow_bare: bool = False) -> str:

@@ -106,25 +106,15 @@ def hit_cards(flow: Flow) -> list[HitCard]:
             for column in flow.columns
             if (place := path.places.get(column.key)) is not None
         ]
-        cards.append(
-            HitCard(
-                title=hit_title(path.hit),
-                location=hit_location(path.hit),
-                snippet=snippet_parts(hit_body(path.hit), flow.query, length=SNIPPET_CHARS),
-                move=move.sign,
-                kind=move.kind,
-                reason=move.reason,
-                stages=stages,
-            )
-        )
+        title, location = hit_title(path.hit), hit_location(path.hit)
+        snippet = snippet_parts(hit_body(path.hit), flow.query, length=SNIPPET_CHARS)
+        cards.append(HitCard(title, location, snippet, move.sign, move.kind, move.reason, stages))
     return cards
 
 
 MAX_LISTS = 100
-CANDIDATES_PER_PAIR = 100
-"""Number of candidates whose fusion or explanation costs about as much as scoring one pair of texts."""
-RANK_METHODS = ("rrf", "borda", "isr", "rbc")
-"""Fusion methods that do not need scores."""
+CANDIDATES_PER_PAIR = 100  # fusing or explaining this many candidates costs about as much as scoring one pair
+RANK_METHODS = ("rrf", "borda", "isr", "rbc")  # methods that do not need scores
 
 
 class FuseCandidate(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -146,13 +136,13 @@ class WeightedList(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaul
     weight: Annotated[float, Meta(ge=1e-6, le=1e6)] | None = None
 
 
+AnyList: TypeAlias = RankedList | WeightedList
+
+
 class FuseRequest(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Lists to fuse. `k_param` applies to rrf, `normalize` to linear and the comb methods."""
 
-    lists: (
-        Annotated[list[RankedList | WeightedList], Meta(min_length=1, max_length=MAX_LISTS)]
-        | dict[str, RankedList | WeightedList]
-    )
+    lists: Annotated[list[AnyList], Meta(min_length=1, max_length=MAX_LISTS)] | dict[str, AnyList]
     method: Literal[tuple(sorted(METHODS))] | None = None  # type: ignore[valid-type]
     k: Annotated[int, Meta(ge=0)] | None = None
     k_param: Annotated[float, Meta(ge=0, le=1e6)] | None = None
@@ -208,11 +198,9 @@ def fuse_operations(server: ServerState) -> list[Operation]:
     explain_reader = RequestReader(ExplainRequest, limits)
 
     async def run_in_thread(request: Request, function: Callable[[], object], candidates: int) -> Response:
-        if candidates > limits.max_candidates:
-            raise RequestFailed(
-                "too_large", f"The request has {candidates} candidates; the limit is {limits.max_candidates}"
-            )
-        deadline = request.deadline()
+        limit, deadline = limits.max_candidates, request.deadline()
+        if candidates > limit:
+            raise RequestFailed("too_large", f"The request has {candidates} candidates; the limit is {limit}")
         async with request.admit(1 + candidates // CANDIDATES_PER_PAIR, 0, deadline), server.parsing:
             work = asyncio.to_thread(lambda: encode_json(function()))
             return Response(await request.before_deadline(deadline, work))
@@ -230,9 +218,8 @@ def fuse_operations(server: ServerState) -> list[Operation]:
     async def run_explain(request: Request) -> Response:
         body = await request.read(explain_reader.read)
         ranking = body.ranking
-        trace_ids = [record.get("ids") for record in ranking.trace or ()]
-        candidates = len(ranking.hits) + len(ranking.cut or ())
-        candidates += sum(len(ids) for ids in trace_ids if isinstance(ids, list))
+        lists = [ranking.hits, ranking.cut, *(record.get("ids") for record in ranking.trace or ())]
+        candidates = sum(len(hits) for hits in lists if isinstance(hits, list))
         return await run_in_thread(request, lambda: _explain(body), candidates)
 
     fuse_summary = "Fuse ranked lists into one, optionally with weights"
@@ -270,10 +257,5 @@ def _explain(body: ExplainRequest) -> ExplainAnswer:
         reason = str(exc) if isinstance(exc, InputError) else type(exc).__name__
         notes = [f"the trace was ignored because it cannot be read: {reason}"]
         ranking, explanation, text = explain({**data, "trace": []})
-    return ExplainAnswer(
-        why=ranking.why_all() if body.id is None else {body.id: ranking.why(body.id)},
-        text=text,
-        svg=explanation.svg(),
-        flow=dict(pictures(explanation.flow)),
-        notes=notes,
-    )
+    why = ranking.why_all() if body.id is None else {body.id: ranking.why(body.id)}
+    return ExplainAnswer(why, text, explanation.svg(), dict(pictures(explanation.flow)), notes)

@@ -1,9 +1,8 @@
 """The log of ratings and the BEIR folder that is generated from it.
 
-Every session and every rating is one line of `log.jsonl` and is written to disk before it is confirmed. Each
-line has a checksum. A damaged line is reported, and no line is skipped. A file lock lets only one process
-write at a time, so several workers may share the folder. The input files of `resift eval`, `compare` and
-`tune` (corpus.jsonl, queries.jsonl, qrels/test.tsv) are rewritten after each rating.
+Every session and every rating is one line of `log.jsonl`, with a checksum, and is on disk before it is confirmed.
+Damaged lines are reported, never skipped. Several processes may share the folder. The input files of `resift eval`,
+`compare` and `tune` (corpus.jsonl, queries.jsonl, qrels/test.tsv) are rewritten after each rating.
 """
 
 from __future__ import annotations
@@ -141,11 +140,8 @@ class RatingsLog:
         return self._ratings
 
     def _damage(self) -> RequestFailed:
-        return RequestFailed(
-            "internal",
-            f"{self.folder / LOG_FILE}, line {self._lines + 1} is damaged; ratings cannot be read or saved. "
-            "Restore the file from a backup, or delete the line",
-        )
+        problem = f"{self.folder / LOG_FILE}, line {self._lines + 1} is damaged; ratings cannot be read or saved"
+        return RequestFailed("internal", f"{problem}. Restore the file from a backup, or delete the line")
 
     def _append(self, entry: RatingSession | Rating) -> None:
         data = encode_json(entry)
@@ -192,15 +188,13 @@ def _parse_line(line: bytes) -> RatingSession | Rating | None:
 
 def _write_beir_folder(folder: Path, ratings: Ratings) -> None:
     query_ids = {query: f"q{number}" for number, query in enumerate(ratings.grades, start=1)}
-    rows = [
-        f"{query_ids[query]}\t{_printable_id(id)}\t{grade}"
-        for query, grades in ratings.grades.items()
-        for id, grade in grades.items()
-    ]
+    rows = ["query-id\tcorpus-id\tscore"]
+    for query, grades in ratings.grades.items():
+        rows += [f"{query_ids[query]}\t{_printable_id(id)}\t{grade}" for id, grade in grades.items()]
     files = {
         "corpus.jsonl": [_dump({"_id": _printable_id(id), "text": text}) for id, text in ratings.documents.items()],
         "queries.jsonl": [_dump({"_id": id, "text": query}) for query, id in query_ids.items()],
-        "qrels/test.tsv": ["query-id\tcorpus-id\tscore", *rows],
+        "qrels/test.tsv": rows,
     }
     (folder / "qrels").mkdir(exist_ok=True)
     for name, lines in files.items():

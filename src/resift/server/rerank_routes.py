@@ -23,29 +23,19 @@ from resift.server.state import ServerState
 from resift.text.tokenization import sentence_spans
 from resift.types import Hit, JsonObject, Ranking, Scores, StageKind
 
-SENTENCES_PER_DOCUMENT = 8
-"""Number of pairs that admission control counts for the spans of one document."""
-
-MAX_ON_LOOP = 500
-"""Maximum number of objects whose texts are extracted on the event loop. More are handled in a thread."""
-
-MAX_SENTENCES = 32
-"""Maximum number of sentences per document that are scored individually. Longer documents are reduced first."""
-
-BLOCKS, BEST_BLOCKS = 16, 4
-"""Number of blocks that a long document is scored in, and number of best blocks that are searched further."""
-
+SENTENCES_PER_DOCUMENT = 8  # pairs that admission control counts for the spans of one document
+MAX_ON_LOOP = 500  # objects whose texts are extracted on the event loop; more are handled in a thread
+MAX_SENTENCES = 32  # sentences per document that are scored individually; longer documents are reduced first
+BLOCKS, BEST_BLOCKS = 16, 4  # blocks that a long document is scored in, and best blocks that are searched further
 DEFAULT_THRESHOLD = 0.1
 
 Position = tuple[int, int]
+Normalizer = Callable[[float | None], float]
 
 
 def rerank_operations(server: ServerState) -> list[Operation]:
     """Return the operations of this module."""
-    return [
-        *(_rerank_operation(server, path) for path in ROUTES),
-        *(_score_operation(server, path) for path in ("/score", "/v1/score", "/vllm/score")),
-    ]
+    return [*(_rerank_operation(server, path) for path in ROUTES), _score_operation(server)]
 
 
 def _rerank_operation(server: ServerState, path: str) -> Operation:
@@ -102,9 +92,8 @@ async def rerank(request: Request, dialect: ServedDialect, body: RerankRequest) 
         normalize = score_normalizer(ranking)
         span_rows: Mapping[str, list[Span]] = {}
         if spans:
-            span_rows = await find_relevant_spans(
-                scorer, body.query, ranking.hits[:result_count], spans, normalize=normalize, deadline=deadline
-            )
+            best = ranking.hits[:result_count]
+            span_rows = await find_relevant_spans(scorer, body.query, best, spans, deadline, normalize=normalize)
     outcome = Outcome.from_ranking(ranking)
     indices, scores = ranking.indices()[:result_count], ranking.scores()
     if is_true(getattr(body, "raw_scores", None)):
@@ -122,30 +111,21 @@ async def rerank(request: Request, dialect: ServedDialect, body: RerankRequest) 
     warnings = [*filter(None, (outcome.degraded, outcome.note))]
     if ranking.unscored and (empty := sum(not text.strip() for text in texts)):
         warnings.append(f"{empty} of {len(texts)} documents have no text and are ranked last")
-    answer = dialect.make_answer(
-        rows,
-        count_tokens=counter.total,
-        candidates=len(texts),
-        warnings=warnings,
-        id=request.id,
-        model=model,
-        created=int(time.time()),
-    )
+    values = {"id": request.id, "model": model, "created": int(time.time()), "warnings": warnings}
+    answer = dialect.make_answer(rows, values, count_tokens=counter.total, candidates=len(texts))
     return Response(answer, outcome=outcome)
 
 
 def read_texts(documents: Sequence[str | JsonObject], rank_fields: Sequence[str] | None = None) -> list[str]:
     """Return the text of each document: the string itself, or the text fields (or `rank_fields`) of an object."""
-    return [
-        document if isinstance(document, str) else read_text(document, rank_fields or None).text
-        for document in documents
-    ]
+    fields = rank_fields or None
+    return [item if isinstance(item, str) else read_text(item, fields).text for item in documents]
 
 
-def score_normalizer(ranking: Ranking) -> Callable[[float | None], float]:
+def score_normalizer(ranking: Ranking) -> Normalizer:
     """Return a function that maps scores to the range 0 to 1 and keeps their order. Unscored documents get 0."""
-    scales = [record.score_scale for record in ranking.trace if record.kind is StageKind.RERANK]
-    if scales and scales[-1] in ("probability", "cosine"):
+    records = ranking.trace.by_kind(StageKind.RERANK)
+    if records and records[-1].score_scale in ("probability", "cosine"):
         return lambda score: min(1.0, max(0.0, score or 0.0))
     return _sigmoid
 
@@ -175,19 +155,12 @@ class TokenCounter:
     def total(self) -> int:
         """Return the token count. For scorers that do not count tokens, estimate four characters per token."""
         return sum(
-            tokens or (len(query) * len(hits) + sum(len(hit.text) for hit in hits)) // 4
-            for query, hits, tokens in self._calls
+            tokens or sum(len(query) + len(hit.text) for hit in hits) // 4 for query, hits, tokens in self._calls
         )
 
 
 async def find_relevant_spans(
-    scorer: Scorer,
-    query: str,
-    hits: Sequence[Hit],
-    options: SpanOptions,
-    *,
-    normalize: Callable[[float | None], float],
-    deadline: Deadline,
+    scorer: Scorer, query: str, hits: Sequence[Hit], options: SpanOptions, deadline: Deadline, *, normalize: Normalizer
 ) -> dict[str, list[Span]]:
     """Return the sentences of each hit that reach the threshold, in text order."""
     texts = {hit.id: hit.text for hit in hits}
@@ -266,7 +239,7 @@ _SIDES: Mapping[tuple[str, str], type[ScoreRequest]] = {
 """Field names that vLLM clients use for the two sides."""
 
 
-def _score_operation(server: ServerState, path: str) -> Operation:
+def _score_operation(server: ServerState) -> Operation:
     options = server.options
     readers = {sides: RequestReader(struct, options.limits, strict=options.strict) for sides, struct in _SIDES.items()}
 
@@ -288,8 +261,8 @@ def _score_operation(server: ServerState, path: str) -> Operation:
             raise RequestFailed("invalid", f"{sides[0]} has {len(left)} texts, but {sides[1]} has {len(right)}")
         return await _score_pairs(request, left, right, body)
 
-    types = [reader.type for reader in readers.values()]
-    return Operation("POST", path, "Score pairs of texts (vLLM)", run, types, [ScoreAnswer], errors=[OPENAI])
+    types, paths = [reader.type for reader in readers.values()], "/score /v1/score /vllm/score"
+    return Operation("POST", paths, "Score pairs of texts (vLLM)", run, types, [ScoreAnswer], errors=[OPENAI])
 
 
 async def _score_pairs(request: Request, left: Sequence[str], right: Sequence[str], body: ScoreRequest) -> Response:

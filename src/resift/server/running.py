@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 
 from resift.models.registry import ModelFiles, allowed_folders, restore_allowed
-from resift.server.app import serve_app
 from resift.server.connections import LimitedConnection
 from resift.server.server_options import ListenOptions, ServerOptions
 from resift.server.state import MULTIPROCESS_VARIABLE, ServerState
@@ -34,22 +33,16 @@ from resift.server.state import MULTIPROCESS_VARIABLE, ServerState
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
-BACKLOG = 2048
-# Longer than the one minute of common proxies, so a proxy never sends to a closed connection.
-KEEP_ALIVE_S = 75
-HURRIED_S = 0.5
-"""Time for work in flight after Ctrl+C."""
-FAILED = 1
-
-ARRIVAL_S, POLL_INTERVAL_S = 3.0, 0.05
-"""Maximum time that draining waits for requests on the last accepted connections, and the poll interval."""
-
-RESTART_AFTER_S = 1.0
-"""A worker that fails within this time is not replaced, because the next one would fail as well."""
+BACKLOG, FAILED = 2048, 1
+KEEP_ALIVE_S = 75  # longer than the one minute of common proxies, so a proxy never sends to a closed connection
+HURRIED_S = 0.5  # time for work in flight after Ctrl+C
+ARRIVAL_S, POLL_INTERVAL_S = 3.0, 0.05  # draining waits this long for requests on the last accepted connections
+RESTART_AFTER_S = 1.0  # a worker that fails earlier is not replaced, because the next one would fail as well
 
 log = logging.getLogger("resift.server")
 
 MakeApp = Callable[[ServerOptions], Any]
+Work = tuple[ServerOptions, ListenOptions, socket.socket, MakeApp, tuple[ModelFiles, ...]]
 
 
 def bind_socket(listen: ListenOptions) -> socket.socket:
@@ -68,29 +61,20 @@ def bind_socket(listen: ListenOptions) -> socket.socket:
     return listener
 
 
-def serve(
-    options: ServerOptions,
-    listen: ListenOptions,
-    *,
-    listener: socket.socket | None = None,
-    make_app: MakeApp = serve_app,
-) -> int:
+def serve(options: ServerOptions, listen: ListenOptions, listener: socket.socket, *, make_app: MakeApp) -> int:
     """Serve with one or more processes, each with its own app. Return the exit code."""
-    bound_listener = listener or bind_socket(listen)
     if listen.workers == 1:
-        return run_worker(options, listen, bound_listener, make_app=make_app)
+        return run_worker(options, listen, listener, make_app=make_app)
     # The Prometheus client reads this variable on import, so set it before the workers start.
     folder = tempfile.mkdtemp(prefix="resift-metrics-")
     os.environ[MULTIPROCESS_VARIABLE] = folder
     try:
-        return _Supervisor((options, listen, bound_listener, make_app, allowed_folders()), listen.workers).run()
+        return _Supervisor((options, listen, listener, make_app, allowed_folders()), listen.workers).run()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def run_worker(
-    options: ServerOptions, listen: ListenOptions, listener: socket.socket, *, make_app: MakeApp = serve_app
-) -> int:
+def run_worker(options: ServerOptions, listen: ListenOptions, listener: socket.socket, *, make_app: MakeApp) -> int:
     """Serve in this process until a signal stops it. Return the exit code."""
     _log_to_stderr()
     # Threads that compute in Python yield to the event loop after 1 ms instead of 5.
@@ -111,7 +95,7 @@ def run_worker(
         **off,
         **listen.tls,
     )
-    worker = _Worker(config, state, connections, listener, delay_s=listen.drain_delay_s)
+    worker = _Worker(config, connections, listener, listen.drain_delay_s)
     state.on_failure = worker.stop
     state.accept_when_ready = listen.workers > 1
     # Install the handler before uvicorn does, so that an early signal drains as well.
@@ -131,16 +115,10 @@ class _Worker(uvicorn.Server):
     """A uvicorn server that reports not ready before it closes the port."""
 
     def __init__(
-        self,
-        config: uvicorn.Config,
-        state: ServerState,
-        connections: type[LimitedConnection],
-        listener: socket.socket,
-        *,
-        delay_s: float,
+        self, config: uvicorn.Config, connections: type[LimitedConnection], listener: socket.socket, delay_s: float
     ) -> None:
         super().__init__(config)
-        self._state = state
+        self._state: ServerState = config.app.state.server  # type: ignore[union-attr]  # our app
         self._connections = connections
         self._listener = listener
         self._delay_s = delay_s
@@ -226,9 +204,7 @@ class _Worker(uvicorn.Server):
 class _Supervisor:
     """Starts the workers, replaces those that die, and stops them together."""
 
-    def __init__(
-        self, work: tuple[ServerOptions, ListenOptions, socket.socket, MakeApp, tuple[ModelFiles, ...]], count: int
-    ) -> None:
+    def __init__(self, work: Work, count: int) -> None:
         self._work = work
         self._count = count
         # With fork, threads and models of the parent would be copied in an undefined state.
@@ -278,13 +254,8 @@ class _Supervisor:
                 worker.terminate()
 
 
-def _run_worker_process(
-    options: ServerOptions,
-    listen: ListenOptions,
-    listener: socket.socket,
-    make_app: MakeApp,
-    models: tuple[ModelFiles, ...],
-) -> None:
+def _run_worker_process(*work: *Work) -> None:
+    options, listen, listener, make_app, models = work
     restore_allowed(models)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent receives Ctrl+C as well and sends SIGTERM

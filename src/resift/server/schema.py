@@ -1,7 +1,6 @@
 """Parse request bodies from JSON to msgspec structs, and describe failures in the format of each API.
 
-Requests are declared as structs. A reader adds the server's limits to every text and list of a struct, so the
-same type validates a body and describes it in OpenAPI. The first error is described in one sentence.
+A reader adds the server's limits to a struct, so the same type validates a body and describes it in OpenAPI.
 """
 
 from __future__ import annotations
@@ -82,13 +81,11 @@ class ErrorForm:
         return status, self.make(error, status, request_id)
 
 
+_make_detail = lambda error, status, id: DetailError(error.message)  # noqa: E731
+
 COHERE = ErrorForm(MessageError, lambda error, status, id: MessageError(error.message, id))
-JINA = ErrorForm(
-    DetailError, lambda error, status, id: DetailError(error.message), {"invalid": 422, "unknown_model": 422}
-)
-VOYAGE = ErrorForm(
-    DetailError, lambda error, status, id: DetailError(error.message), {"unknown_model": 400, "unknown_field": 400}
-)
+JINA = ErrorForm(DetailError, _make_detail, {"invalid": 422, "unknown_model": 422})
+VOYAGE = ErrorForm(DetailError, _make_detail, {"unknown_model": 400, "unknown_field": 400})
 COHERE_OR_JINA = ErrorForm(
     MessageAndDetailError, lambda error, status, id: MessageAndDetailError(error.message, error.message, id)
 )
@@ -104,7 +101,7 @@ OPENAI = ErrorForm(
 )
 OWN = ErrorForm(OwnError, lambda error, status, id: OwnError(error.kind, error.message, id))
 
-_PREFIXES = (
+_FORMS = (
     (COHERE, "/cohere/", "/v2/rerank"),
     (JINA, "/jina/"),
     (VOYAGE, "/voyage/"),
@@ -112,14 +109,13 @@ _PREFIXES = (
     (OPENAI, "/vllm/", "/infinity/", "/v1/embeddings", "/embeddings", "/v1/models", "/score", "/v1/score"),
     (COHERE_OR_JINA, "/v1/rerank", "/rerank"),
 )
-_BY_PREFIX = {prefix: form for form, *prefixes in _PREFIXES for prefix in prefixes}
 
 
 def error_form_for_path(path: str) -> ErrorForm:
     """Return the error format of a path. It is used until the dialect of the body is known."""
     # The longest prefix wins: /embeddings belongs to OpenAI, although /embed belongs to TEI.
-    prefixes = [prefix for prefix in _BY_PREFIX if path.startswith(prefix)]
-    return _BY_PREFIX[max(prefixes, key=len)] if prefixes else OWN
+    matches = [(len(prefix), form) for form, *prefixes in _FORMS for prefix in prefixes if path.startswith(prefix)]
+    return max(matches, key=lambda match: match[0], default=(0, OWN))[1]
 
 
 S = TypeVar("S", bound=Struct)
@@ -129,17 +125,12 @@ NotBlank = Annotated[str, Meta(min_length=1, pattern=NOT_BLANK)]
 DocumentId = Annotated[str, Meta(min_length=1, max_length=1000)]
 ModelName = Annotated[str, Meta(max_length=400)]
 Positive = Annotated[int, Meta(ge=1)]
-Milliseconds = Annotated[int, Meta(ge=0, le=999_999_999)]
-"""A deadline in milliseconds, at most eleven days, as in the header."""
+Milliseconds = Annotated[int, Meta(ge=0, le=999_999_999)]  # a deadline of at most eleven days, as in the header
 Fraction = Annotated[float, Meta(ge=0, le=1)]
-Flag = bool | Literal["true", "True", "1", "false", "False", "0"]
-"""A boolean; some clients send it as a string."""
+Flag = bool | Literal["true", "True", "1", "false", "False", "0"]  # some clients send a boolean as a string
 
-MAX_VALUES = 400_000
-"""Maximum number of values in a body. 16 MiB of `[],[],` would block the event loop for seconds."""
-
-MAX_REPAIRED_BYTES = 2 << 20
-"""Larger bodies with lone surrogates are rejected, because only the slower parser can replace them."""
+MAX_VALUES = 400_000  # in a body; 16 MiB of `[],[],` would block the event loop for seconds
+MAX_REPAIRED_BYTES = 2 << 20  # of bodies with lone surrogates, because only the slower parser can replace them
 
 
 def is_true(flag: Flag | None) -> bool:
@@ -209,9 +200,7 @@ def _replace_surrogates(body: bytes) -> JsonValue:
         value = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         raise RequestFailed("invalid", "The body is not JSON") from None
-    return _map_values(
-        value, lambda leaf: leaf.encode("utf-8", "replace").decode("utf-8") if isinstance(leaf, str) else leaf
-    )
+    return _map_values(value, lambda leaf: leaf.encode(errors="replace").decode() if isinstance(leaf, str) else leaf)
 
 
 def _map_values(value: JsonValue, change: Callable[[JsonValue], JsonValue]) -> JsonValue:
@@ -237,10 +226,10 @@ def _refuse_constant(constant: str) -> None:
 @functools.lru_cache(maxsize=256)
 def limit_struct(struct: type[S], limits: Limits, strict: bool = False) -> type[S]:
     """Return a subclass with the server's limits on texts and lists. `strict` rejects unknown fields."""
-    fields: list[tuple[str, object] | tuple[str, object, object]] = []
-    for info in msgspec.structs.fields(struct):
-        field_type = limit_type(info.type, limits)
-        fields.append((info.name, field_type) if info.required else (info.name, field_type, info.default))
+    fields = [
+        (info.name, limit_type(info.type, limits), *(() if info.required else (info.default,)))
+        for info in msgspec.structs.fields(struct)
+    ]
     forbid = strict or struct.__struct_config__.forbid_unknown_fields
     return msgspec.defstruct(  # type: ignore[return-value]  # a subclass of its base
         struct.__name__,
@@ -260,14 +249,13 @@ def limit_type(hint: object, limits: Limits) -> object:  # noqa: PLR0911 - one c
         return limit_type(Annotated[hint, Meta()], limits)
     if origin is Annotated:
         base, meta = args
-        if base is str:
-            length = meta.max_length or limits.max_text_chars
-            return Annotated[str, Meta(min_length=meta.min_length, max_length=length, pattern=meta.pattern)]
+        length = limits.max_text_chars
         if get_origin(base) is list:
-            items = list[limit_type(get_args(base)[0], limits)]  # type: ignore[misc, valid-type]
-            length = meta.max_length or limits.max_documents
-            return Annotated[items, Meta(min_length=meta.min_length, max_length=length)]
-        return hint
+            base, length = list[limit_type(get_args(base)[0], limits)], limits.max_documents  # type: ignore[misc]
+        elif base is not str:
+            return hint
+        length = meta.max_length or length
+        return Annotated[base, Meta(min_length=meta.min_length, max_length=length, pattern=meta.pattern)]
     if origin is dict:
         return dict[args[0], limit_type(args[1], limits)]  # type: ignore[misc, valid-type]
     if origin in (Union, UnionType):
@@ -281,9 +269,7 @@ _EXPECTED = {
     "StrType": "a string", "IntType": "an integer", "FloatType": "a number", "BoolType": "true or false",
     "ListType": "a list", "NoneType": "null", "LiteralType": "a string",
 }  # fmt: skip
-_JSON_TYPES = {
-    str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object",
-}  # fmt: skip
+_JSON_NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
 
 
 def _describe(problem: Problem) -> str:  # noqa: PLR0911 - one sentence per kind of problem
@@ -296,7 +282,7 @@ def _describe(problem: Problem) -> str:  # noqa: PLR0911 - one sentence per kind
     if problem.kind == "type":
         first = expected.types[0] if hasattr(expected, "types") else expected
         expected_type = _EXPECTED.get(type(first).__name__, "an object")
-        return f"{name} must be {expected_type}, not {_JSON_TYPES.get(type(value), 'null')}"
+        return f"{name} must be {expected_type}, not {_JSON_NAMES.get(type(value), 'null')}"
     if problem.kind == "range":
         if expected.ge is not None and value < expected.ge and expected.ge > -sys.float_info.max:
             return f"{name} must be at least {expected.ge:g}"

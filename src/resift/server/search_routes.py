@@ -25,14 +25,9 @@ from resift.pipeline import AdaptiveDepth, Pipeline, Rerank, Shape
 from resift.pipeline.defaults import FETCH, views
 from resift.pipeline.fan_out import Store, StoreRef
 from resift.pipeline.scored_search import ranking_relevance
-from resift.ranking import order_model
-from resift.ranking.boosts import check_boosts
+from resift.ranking import boosts, order_model, prune, shape
 from resift.ranking.context import MAX_TOKENS
-from resift.ranking.fusion.methods import METHODS
-from resift.ranking.fusion.rerankers import FusionReranker, RRFReranker
-from resift.ranking.fusion.weighted import WeightedReranker
-from resift.ranking.prune import MAX_SENTENCES
-from resift.ranking.shape import Blend, Boost, Recency, ShapePolicy
+from resift.ranking.fusion import methods, rerankers, weighted
 from resift.rerankers.semantic_bm25 import SemanticBM25Reranker
 from resift.server.admission import count_pairs, count_windows
 from resift.server.endpoint import Operation, Outcome, Request, Response, encode_json, run_in_own_loop
@@ -43,24 +38,14 @@ from resift.stores import MemoryStore, SQLiteStore
 from resift.types import Hit, JsonObject, Ranking
 from resift.validation import NOT_BLANK
 
-MAX_HITS = 1000
-MAX_DEPTH = 200
+MAX_HITS, MAX_DEPTH, MAX_CONTEXT_TOKENS = 1000, 200, 100_000
 RERANKERS = ("cross-encoder", "semantic-bm25", "none")
-CACHED_DOCUMENT_SETS = 8
-"""Number of recent document sets from requests that stay indexed for the next query."""
-
+CACHED_DOCUMENT_SETS = 8  # recent document sets from requests that stay indexed for the next query
 CACHED_PIPELINES = 64
-"""Number of recent combinations of settings whose pipelines stay cached."""
-
 DEFAULT_PASSAGES = 5
-PAIRS_PER_PACK_QUESTION = 40
-"""Number of pairs that admission control counts for a question to a knowledge pack: passages twice, and sentences."""
-
+PAIRS_PER_PACK_QUESTION = 40  # what admission control counts for a question to a pack: passages twice, and sentences
 INDEX_BATCH = 100
-EMBEDDING_SHARE = 0.6
-"""Maximum share of the time before a deadline for embedding the documents of a request."""
-
-MAX_CONTEXT_TOKENS = 100_000
+EMBEDDING_SHARE = 0.6  # of the time before a deadline, for embedding the documents of a request
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -102,7 +87,7 @@ class SearchSettings(Struct, kw_only=True, forbid_unknown_fields=True, frozen=Tr
     With None, Resift chooses a value.
     """
 
-    fusion: Literal[tuple(sorted(METHODS))] | None = None  # type: ignore[valid-type]
+    fusion: Literal[tuple(sorted(methods.METHODS))] | None = None  # type: ignore[valid-type]
     reranker: Literal["cross-encoder", "semantic-bm25", "none"] | None = None
     depth: Annotated[int, Meta(ge=1, le=MAX_DEPTH)] | None = None
     blend: Fraction | None = None
@@ -168,22 +153,19 @@ def search_operations(server: ServerState, search: SearchService) -> list[Operat
         body = await request.read(search_reader.read)
         ranking, pipeline = await search.search(request, body)
         data = await asyncio.to_thread(_search_data, body, ranking, pipeline)
-        if body.context is not None:
+        if (options := body.context) is not None:
             deadline = request.deadline(body.deadline_ms)
-            options, left_s = body.context, deadline.timeout_s
-            async with request.admit(MAX_SENTENCES if options.prune else 1, 0, deadline):
+            neighbors = 1 if options.neighbors is None else options.neighbors
+            async with request.admit(prune.MAX_SENTENCES if options.prune else 1, 0, deadline):
+                left_s = None if deadline.timeout_s is None else max(deadline.timeout_s, 0.001)
                 context = await ranking.acontext(
-                    options.max_tokens or MAX_TOKENS,
-                    neighbors=1 if options.neighbors is None else options.neighbors,
-                    prune=bool(options.prune),
-                    deadline_s=None if left_s is None else max(left_s, 0.001),
+                    options.max_tokens or MAX_TOKENS, neighbors=neighbors, prune=bool(options.prune), deadline_s=left_s
                 )
             data["context"] = context.to_dict()
         return Response(data, outcome=Outcome.from_ranking(ranking))
 
     async def run_ask(request: Request) -> Response:
-        body = await request.read(ask_reader.read)
-        return await search.ask(request, body)
+        return await search.ask(request, await request.read(ask_reader.read))
 
     search_summary = "Search the server's index or documents in the request"
     ask_summary = "Answer a question with verbatim quotes and sources, or report that no document answers it"
@@ -228,16 +210,14 @@ class SearchService:
             # Many documents take seconds to analyze in Python. After the deadline, the response is empty.
             try:
                 async with asyncio.timeout(deadline.timeout_s):
-                    return await run_in_own_loop(lambda: self._search_documents(settings, body, deadline))
+                    return await run_in_own_loop(lambda: self._search_documents(body, deadline))
             except TimeoutError:
                 reason = "deadline: the documents were not searched in time"
                 return Ranking((), degraded=True, reason=reason, query=body.query), None
 
-    async def _search_documents(
-        self, settings: SearchSettings | None, body: SearchRequest, deadline: Deadline
-    ) -> tuple[Ranking, Pipeline]:
+    async def _search_documents(self, body: SearchRequest, deadline: Deadline) -> tuple[Ranking, Pipeline]:
         stores, warning = await self._index_documents(document_hits(body.documents or ()), deadline)
-        pipeline = self._make_pipeline(settings or SearchSettings(), stores)
+        pipeline = self._make_pipeline(body.settings or SearchSettings(), stores)
         ranking = await pipeline.search(body.query, k=body.k, where=body.where, deadline_s=deadline.timeout_s)
         if warning:
             reason = "; ".join(filter(None, (warning, ranking.reason)))
@@ -255,19 +235,12 @@ class SearchService:
                 answer = await agent.aquery(body.question, deadline_s=deadline.timeout_s, explain=bool(body.explain))
             return Response(answer)
         if not self.has_index and body.documents is None:
-            raise RequestFailed(
-                "not_found", "Nothing to answer from; start with --pack PACK or --store FILE, or send documents"
-            )
+            problem = "Nothing to answer from; start with --pack PACK or --store FILE, or send documents"
+            raise RequestFailed("not_found", problem)
         question, notes = clean_question(body.question)
         k = body.k or DEFAULT_PASSAGES
-        query = SearchRequest(
-            query=question or body.question,
-            k=k,
-            where=body.where,
-            documents=body.documents,
-            deadline_ms=body.deadline_ms,
-        )
-        ranking, _ = await self.search(request, query)
+        shared = {name: getattr(body, name) for name in ("where", "documents", "deadline_ms")}
+        ranking, _ = await self.search(request, SearchRequest(query=question or body.question, k=k, **shared))
         _, scorer = server.model(None)
 
         def write() -> Coroutine[object, object, JsonObject]:
@@ -288,11 +261,10 @@ class SearchService:
 
     async def _open_agent(self, pack: Path) -> KnowledgeGraphAgent:
         """Return the agent of the pack. The pack is opened at the first question."""
+        options: JsonObject = {"enable_cross_encoder": True, "sink": self._server.metrics.sink}
         async with self._lock:
             if self._agent is None:
-                self._agent = await asyncio.to_thread(
-                    lambda: KnowledgeGraphAgent(pack, enable_cross_encoder=True, sink=self._server.metrics.sink)
-                )
+                self._agent = await asyncio.to_thread(KnowledgeGraphAgent, pack, **options)
             return self._agent
 
     async def indexes(self) -> list[SQLiteStore]:
@@ -317,10 +289,8 @@ class SearchService:
             self._stores = None
             self._pipelines.clear()
         if not self.has_index:
-            raise RequestFailed(
-                "not_found",
-                "This server has no index; start it with --store FILE or --pipeline FILE, or send documents",
-            )
+            problem = "This server has no index; start it with --store FILE or --pipeline FILE, or send documents"
+            raise RequestFailed("not_found", problem)
         if self._server.pipeline is not None and settings is None:
             return self._server.pipeline
         settings = settings or SearchSettings()
@@ -330,15 +300,15 @@ class SearchService:
 
     def _make_pipeline(self, settings: SearchSettings, stores: Sequence[Store | StoreRef]) -> Pipeline:
         method: str = settings.fusion or "weighted"
-        fusers = {"weighted": WeightedReranker, "rrf": RRFReranker}
-        options: JsonObject = {"fuse": fusers.get(method, lambda: FusionReranker(method))(), "fetch": FETCH}
-        policy = ShapePolicy() if settings.reranker != "none" else ShapePolicy(blend=None, guard=None)
+        fusers = {"weighted": weighted.WeightedReranker, "rrf": rerankers.RRFReranker}
+        options: JsonObject = {"fuse": fusers.get(method, lambda: rerankers.FusionReranker(method))(), "fetch": FETCH}
+        policy = shape.ShapePolicy() if settings.reranker != "none" else shape.ShapePolicy(blend=None, guard=None)
         if settings.recency is not None:
-            policy = replace(policy, recency=Recency(**structs.asdict(settings.recency)))
+            policy = replace(policy, recency=shape.Recency(**structs.asdict(settings.recency)))
         if settings.boosts:
-            policy = replace(policy, boosts=tuple(Boost(**structs.asdict(rule)) for rule in settings.boosts))
+            policy = replace(policy, boosts=tuple(shape.Boost(**structs.asdict(rule)) for rule in settings.boosts))
         try:
-            check_boosts(policy.recency, policy.boosts)
+            boosts.check_boosts(policy.recency, policy.boosts)
         except InputError as exc:
             raise RequestFailed("invalid", f"settings: {exc}") from None
         if settings.reranker != "none":
@@ -347,7 +317,7 @@ class SearchService:
                 scorer = SemanticBM25Reranker(embedder=self._server.embedder)
             options["rerank"] = Rerank(scorer, depth=settings.depth or AdaptiveDepth())
             if settings.blend is not None:
-                policy = replace(policy, blend=Blend(weight=settings.blend))
+                policy = replace(policy, blend=shape.Blend(weight=settings.blend))
         if settings.reranker != "none" or policy.recency or policy.boosts:
             options["guard"] = Shape(policy, name="guard")
         return Pipeline(stores, sink=self._server.metrics.sink, **options)
@@ -380,10 +350,7 @@ class SearchService:
         return stores
 
     async def _index_documents(self, hits: Sequence[Hit], deadline: Deadline) -> tuple[list[MemoryStore], str]:
-        """Return a keyword store and a vector store with the documents of a request, and a warning.
-
-        If the deadline is too short for vectors, only the keyword store is returned, with a warning.
-        """
+        """Return a keyword store and, unless the deadline is too short, a vector store; otherwise with a warning."""
         content = encode_json([[hit.id, hit.text, hit.metadata] for hit in hits])
         digest = hashlib.sha256(content).hexdigest()
         if digest in self._document_sets:

@@ -91,9 +91,8 @@ class ServerOptions:
         served = [self.model, *self.more_models, *filter(None, [self.embedder])]
         for alias, model in self.aliases.items():
             if model not in served:
-                raise ConfigError(
-                    f"The alias {alias!r} refers to {model!r}, which is not served. Served: {', '.join(served)}."
-                )
+                names = ", ".join(served)
+                raise ConfigError(f"The alias {alias!r} refers to {model!r}, which is not served. Served: {names}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

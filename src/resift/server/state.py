@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 
 Phase = Literal["starting", "ready", "draining", "closed", "failed"]
 
-PARSE_CONCURRENCY = 2
-"""Number of large bodies that are parsed concurrently in threads."""
-
+PARSE_CONCURRENCY = 2  # large bodies that are parsed concurrently in threads
 MULTIPROCESS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 _BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
@@ -157,11 +155,9 @@ class ServerState:
 
 
 def _unknown_model(requested: str | None, problem: str, served: list[str]) -> RequestFailed:
-    return RequestFailed(
-        "unknown_model",
-        f"The model {str(requested)[:80]!r} {problem}. Served: {', '.join(served)}. "
-        "To accept other names, start the server with --alias NAME=MODEL or --any-model",
-    )
+    advice = "To accept other names, start the server with --alias NAME=MODEL or --any-model"
+    names = ", ".join(served)
+    return RequestFailed("unknown_model", f"The model {str(requested)[:80]!r} {problem}. Served: {names}. {advice}")
 
 
 class Metrics:
