@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import math
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -57,7 +57,7 @@ _TYPES: dict[str, Callable[[str], object]] = {
 """Types by the placeholder of an option or by its property `type`."""
 
 
-def add_options(parser: argparse.ArgumentParser, command: dict[str, Any]) -> None:
+def add_options(parser: argparse.ArgumentParser, command: dict[str, Any], *, for_completion: bool = False) -> None:
     """Add the options of a command, or its actions with their options, to a parser."""
     if "actions" in command:
         actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -65,26 +65,25 @@ def add_options(parser: argparse.ArgumentParser, command: dict[str, Any]) -> Non
             name, *aliases = names.split()
             summary = action["summary"]
             description = f"{summary[0].upper()}{summary[1:]}."
-            add_options(actions.add_parser(name, aliases=aliases, help=summary, description=description), action)
+            subparser = actions.add_parser(name, aliases=aliases, help=summary, description=description)
+            add_options(subparser, action, for_completion=for_completion)
         return
     group: argparse._ActionsContainer = parser
     for option in command["options"]:
         if isinstance(option, str) and option not in _SHARED:
             group = parser.add_argument_group(option)
-        else:
-            _add_option(group, *(_SHARED[option] if isinstance(option, str) else option))
+            continue
+        usage, help, *properties = _SHARED[option] if isinstance(option, str) else option
+        _add_option(group, usage, help, {"for_completion": for_completion, **dict(*properties)})
 
 
-def _add_option(
-    parser: argparse._ActionsContainer, usage: str, help: str, properties: dict[str, Any] | None = None
-) -> None:
-    properties = properties or {}
+def _add_option(parser: argparse._ActionsContainer, usage: str, help: str, properties: dict[str, Any]) -> None:
     names = usage.split()
     value = names.pop() if len(names) > 1 and not names[-1].startswith("-") else ""
     metavar, default = value.strip("[.]"), properties.get("default")
     choices = properties.get("choices")
-    if "suggestions" in properties:
-        choices = _Suggestions(properties["suggestions"])
+    if properties["for_completion"] and "suggestions" in properties:
+        choices = _suggested_values(properties["suggestions"])
     options: dict[str, Any] = {"help": help, "default": default}
     if names[0].startswith("-"):
         options["required"] = properties.get("required", False)
@@ -108,26 +107,22 @@ def _add_option(
         action.complete = _COMPLETE_FILES  # type: ignore[attr-defined]  # shtab reads it
 
 
-class _Suggestions:
-    """Choices offered by completion scripts. Other values are accepted here and checked by the library."""
+def _suggested_values(values: list[str] | Literal["cross-encoders", "fusion methods"]) -> Iterable[str]:
+    """Return the values that completion scripts offer. The parser accepts others, which the library checks."""
+    if values == "cross-encoders":
+        from resift.models.registry import model_ids
 
-    def __init__(self, choices: list[str] | Literal["cross-encoders", "fusion methods"]) -> None:
-        self._choices = choices
+        return model_ids("cross-encoder")
+    if values == "fusion methods":
+        from resift.plugins import available_fusions
 
-    def __contains__(self, value: object) -> bool:
-        return True
+        return available_fusions()
+    return values
 
-    def __iter__(self) -> Iterator[str]:
-        choices: Iterable[str] = self._choices
-        if self._choices == "cross-encoders":
-            from resift.models.registry import model_ids
 
-            choices = model_ids("cross-encoder")
-        elif self._choices == "fusion methods":
-            from resift.plugins import available_fusions
-
-            choices = available_fusions()
-        return iter(choices)
+def select(source: object, *names: str) -> dict[str, Any]:
+    """Return attributes by name: options of a command as arguments of a function, or parts of a result as JSON."""
+    return {name: getattr(source, name) for name in names}
 
 
 def score_scale(args: argparse.Namespace) -> Scale:

@@ -7,7 +7,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from resift import batch
@@ -15,6 +15,7 @@ from resift.batch.engines import RayEngine
 from resift.batch.job import BatchEngine, BatchProgress, BatchReport, EngineName, load_shards
 from resift.batch.job import run_batch as run_job
 from resift.batch.shards import BatchWork
+from resift.cli.arguments import select
 from resift.cli.terminal import Progress, count, out, wrap
 from resift.errors import InputError, shell_path
 from resift.types import JsonObject, JsonValue
@@ -24,21 +25,14 @@ def run_batch(args: argparse.Namespace) -> int:
     """Run the job; exit code 1 if some rows failed."""
     work = _create_work(args)
     with show_progress("rows") as on_progress:
-        report = run_job(
-            work,
-            args.inputs,
-            args.out,
-            engine=_choose_engine(args),
-            workers=args.workers,
-            shard_rows=args.shard_rows,
-            max_failed=args.max_failed,
-            on_progress=on_progress,
-        )
+        options = select(args, "workers", "shard_rows", "max_failed")
+        report = run_job(work, args.inputs, args.out, engine=_choose_engine(args), on_progress=on_progress, **options)
     load_report: BatchReport | None = None
     if args.store is not None:
+        engine = _choose_engine(args)
         with show_progress("loading") as on_progress:
             load_report = load_shards(
-                args.out, args.store, engine=_choose_engine(args), workers=args.workers, on_progress=on_progress
+                args.out, args.store, engine=engine, workers=args.workers, on_progress=on_progress
             )
     (_print_data if args.json else _print_report)(args, report, load_report)
     return 1 if report.failed or (load_report is not None and load_report.failed) else 0
@@ -88,21 +82,11 @@ def _create_work(args: argparse.Namespace) -> BatchWork:
 
 def _print_data(args: argparse.Namespace, report: BatchReport, load_report: BatchReport | None) -> None:
     hours = report.hours_per_million
-    out.json(
-        {
-            "out": str(report.folder),
-            "rows": report.rows,
-            "written": report.written,
-            "failed": report.failed,
-            "shards": report.shards,
-            "skipped": report.skipped,
-            "seconds": round(report.seconds, 2),
-            "workers": report.workers,
-            "hours_per_million": None if hours is None else round(hours, 4),
-            "cost_per_million": None if hours is None or not args.price else round(hours * args.price, 4),
-            "loaded": None if load_report is None else load_report.written,
-        }
-    )
+    data = select(report, "rows", "written", "failed", "shards", "skipped", "workers")
+    data |= {"out": str(report.folder), "seconds": round(report.seconds, 2)}
+    data["hours_per_million"] = None if hours is None else round(hours, 4)
+    data["cost_per_million"] = None if hours is None or not args.price else round(hours * args.price, 4)
+    out.json({**data, "loaded": None if load_report is None else load_report.written})
 
 
 def _print_report(args: argparse.Namespace, report: BatchReport, load_report: BatchReport | None) -> None:
@@ -178,10 +162,10 @@ def _add_up(events: Iterator[JsonObject]) -> tuple[list[JsonObject], Counter[str
             unchecked=int(cost is not None and event.get("price_checked") is False),
         )
         costs.setdefault(key, []).append(_number(cost))
-    rows = [
-        {"day": key[0], "provider": key[1], "model": key[2], **counts[key], "cost_usd": math.fsum(costs[key])}
-        for key in sorted(counts)
-    ]
+    rows = []
+    for key in sorted(counts):
+        names = dict(zip(("day", "provider", "model"), key, strict=True))
+        rows.append({**names, **counts[key], "cost_usd": math.fsum(costs[key])})
     return rows, +skipped
 
 
@@ -192,12 +176,8 @@ def _number(value: JsonValue) -> float:
 def _read_events(path: Path) -> Iterator[JsonObject]:
     """Yield the cost events in a log; skip truncated lines and all other lines."""
     with path.open(encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            if _BILLED not in line and _SKIPPED not in line:
-                continue
-            try:
+        for line in (line for line in lines if _BILLED in line or _SKIPPED in line):
+            with suppress(ValueError, RecursionError):
                 event = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(event, dict) and event.get("event") in (_BILLED, _SKIPPED):
-                yield event
+                if isinstance(event, dict) and event.get("event") in (_BILLED, _SKIPPED):
+                    yield event

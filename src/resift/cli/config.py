@@ -44,14 +44,18 @@ def run_config(args: argparse.Namespace) -> int:
         text = default_file(_relative(args.store, args.output or Path("pipeline.yaml")))
         if args.output is not None:
             _refuse_existing(args.output, "Choose another file for -o.")
-            args.output.parent.mkdir(parents=True, exist_ok=True)
-            args.output.write_text(text, encoding="utf-8")
+            _write(args.output, text)
             out.text(f"Wrote {args.output}. Next: resift config check {shell_path(args.output)}")
             return 0
     else:
         text = reference_page(packages=None)
     sys.stdout.write(text)
     return 0
+
+
+def _write(output: Path, text: str) -> None:
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(text, encoding="utf-8")
 
 
 def _check(args: argparse.Namespace) -> int:
@@ -64,9 +68,8 @@ def _check(args: argparse.Namespace) -> int:
         if args.json:
             out.json({"ok": False, "mistakes": mistakes})
             return 1
-        for line in mistakes:
+        for line in (*mistakes, style(count(len(mistakes), "mistake"), "red", stream=sys.stderr)):
             out.note(" ".join(line.split()))
-        out.note(style(count(len(mistakes), "mistake"), "red", stream=sys.stderr))
         return 1
     rows = _summarize(settings)
     if args.json:
@@ -85,24 +88,21 @@ def _summarize(settings: Settings) -> list[tuple[str, str]]:
         place = place.removeprefix(f"{Path.cwd()}/")
         rows.append(("store", f"{store['name']} ({store['kind']}) {place}".rstrip()))
     fetch = FETCH if settings["fetch"] is None else settings["fetch"].part(OverFetch)
-    rows.append(("fetch", f"{fetch(settings['k'])} hits from each store"))
-    rows.append(("fusion", settings["fusion"]["method"]))
-    rerank = settings["rerank"]
+    method, rerank = settings["fusion"]["method"], settings["rerank"]
+    rows += [("fetch", f"{fetch(settings['k'])} hits from each store"), ("fusion", method)]
     if rerank is not None:
         scorers = rerank["tiers"] or [rerank]
         names = " > ".join(f"{scorer['kind']} {scorer.get('model') or ''}".strip() for scorer in scorers)
-        adaptive = settings["fusion"]["method"] == WEIGHTED and not rerank["depth"]
+        adaptive = method == WEIGHTED and not rerank["depth"]
         depth = "adaptive depth" if adaptive else f"the top {rerank['depth'] or 20}"
         rows.append(("rerank", f"{names}, {depth}"))
         unset = [name for scorer in scorers for name in unset_key_variables(scorer)]
         rows += [("note", f"{name} is not set: its tier will be skipped") for name in unset]
-        guard = settings["guard"]
-        rows.append(("blend", "on" if guard is None or guard["blend"] else "off"))
-        rows.append(("guard", "on" if guard is None or guard["do_no_harm"] else "off"))
+        guard = settings["guard"] or {"blend": True, "do_no_harm": True}
+        rows += [("blend", "on" if guard["blend"] else "off"), ("guard", "on" if guard["do_no_harm"] else "off")]
     rows += [(part, "on") for part in ("gate", "shape") if settings.get(part) is not None]
-    rows.append(("k", str(settings["k"])))
     deadline_s = settings["deadline_s"]
-    rows.append(("deadline", "none" if deadline_s is None else f"{deadline_s:g} s"))
+    rows += [("k", str(settings["k"])), ("deadline", "none" if deadline_s is None else f"{deadline_s:g} s")]
     for store in settings["stores"] if settings["capabilities"] is not None else ():
         capability = f"db.{store['name']}:read"
         if capability not in settings["capabilities"]:
@@ -150,8 +150,7 @@ def run_init(args: argparse.Namespace) -> int:
         text = default_file(_relative(location, args.output))
     else:
         text = _describe_store(args, source, location, ask)
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    args.output.write_text(text, encoding="utf-8")
+    _write(args.output, text)
     if "${" in text:
         variable = text.partition("${")[2].partition("}")[0]
         out.note(f"The password is not in the file. Run: export {variable}=…")
@@ -162,17 +161,21 @@ def run_init(args: argparse.Namespace) -> int:
 
 def _describe_store(args: argparse.Namespace, source: Source, location: str, ask: Callable[..., str]) -> str:
     """Open the store, which validates all names, and return the text of its pipeline file."""
-    table = args.table or _choose_table(source, ask)
+    table = args.table or (source.tables[0] if len(source.tables) == 1 else "")
+    if not table:
+        tables = ", ".join(source.tables[:20])
+        table = ask(f"Which {source.table_key}{f' (available: {tables})' if tables else ''}?")
+        if not table:
+            available = f" Available: {tables}." if tables else ""
+            raise InputError(f"Name the {source.table_key} with --table.{available}")
     store = _open(source, table, args.text, args.id)
-    fields = list(store.columns.fields or ())
+    fields = ",".join(store.columns.fields or ())
     if not args.text:
         names = ("column_types", "known_fields", "field_types")
         columns = next((columns for name in names if (columns := getattr(store, name, None))), ())
-        answer = ask(f"Which columns contain the text (available: {', '.join(columns)})?", ",".join(fields))
-        if answer != ",".join(fields):
-            store = _open(source, table, answer, args.id)
-            fields = list(store.columns.fields or ())
-    keys = {**source.arguments, source.table_key: table, "fields": fields}
+        answer = ask(f"Which columns contain the text (available: {', '.join(columns)})?", fields)
+        store = store if answer == fields else _open(source, table, answer, args.id)
+    keys = {**source.arguments, source.table_key: table, "fields": list(store.columns.fields or ())}
     if args.id:
         keys["id"] = args.id
     if source.path_key:
@@ -188,10 +191,8 @@ def find_source(where: str) -> Source:
     if re.match(r"https?://", where):
         return Source("elasticsearch-query", "an Elasticsearch or OpenSearch index", {"url": where}, "index")
     if "://" in where:
-        raise InputError(
-            f"There is no built-in store for {where.partition('://')[0]}://; write a pipeline file with kind: "
-            "sql-statement (resift config reference)."
-        )
+        advice = "write a pipeline file with kind: sql-statement (resift config reference)"
+        raise InputError(f"There is no built-in store for {where.partition('://')[0]}://; {advice}.")
     path = Path(where).expanduser()
     if path.is_dir():
         return _find_in_folder(path)
@@ -202,14 +203,11 @@ def find_source(where: str) -> Source:
     if head[8:12] == b"DUCK":
         with contextlib.closing(require("duckdb", extra="duckdb").connect(str(path), read_only=True)) as connection:
             rows = connection.execute("SELECT table_name FROM information_schema.tables ORDER BY 1").fetchall()
-        return Source(
-            "duckdb-table", "a DuckDB table", {"database": str(path)}, "table", [r[0] for r in rows], "database"
-        )
+        tables = [name for (name,) in rows]
+        return Source("duckdb-table", "a DuckDB table", {"database": str(path)}, "table", tables, "database")
     if not head.startswith(b"SQLite format 3"):
-        raise InputError(
-            f"{where} is not a SQLite or DuckDB database. To search documents, pass their folder, or run: "
-            f"resift index {shell_path(path)}"
-        )
+        advice = f"To search documents, pass their folder, or run: resift index {shell_path(path)}"
+        raise InputError(f"{where} is not a SQLite or DuckDB database. {advice}")
     if int.from_bytes(head[68:72], "big") == APPLICATION_ID:
         return Source("sqlite", "a Resift index", {"path": str(path)})
     try:
@@ -230,15 +228,6 @@ def _find_in_folder(path: Path) -> Source:
         names = sorted(json.loads((path / "meta.json").read_text(encoding="utf-8")).get("collections", {}))
         return Source("qdrant-collection", "a Qdrant collection", {"path": str(path)}, "collection", names, "path")
     return Source("index", "a folder of documents", {"folder": str(path)})
-
-
-def _choose_table(source: Source, ask: Callable[[str], str]) -> str:
-    names = ", ".join(source.tables[:20])
-    if len(source.tables) == 1:
-        return source.tables[0]
-    if answer := ask(f"Which {source.table_key}{f' (available: {names})' if names else ''}?"):
-        return answer
-    raise InputError(f"Name the {source.table_key} with --table." + (f" Available: {names}." if names else ""))
 
 
 def _open(source: Source, table: str, text: str | None, id: str | None) -> Any:

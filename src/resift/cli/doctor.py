@@ -16,6 +16,7 @@ from packaging.requirements import Requirement
 
 from resift import __version__
 from resift._internal.sync import run_sync
+from resift.cli.arguments import select
 from resift.cli.terminal import Progress, bar, count, in_pipe, out, style, width, wrap
 from resift.errors import ConfigError, InputError, ModelError, ResiftError, did_you_mean, install_command, shell_path
 from resift.models.engine import usable_cores
@@ -47,20 +48,12 @@ class Finding:
 def run_doctor(args: argparse.Namespace) -> int:
     """Run all checks and show the findings."""
     findings = _check_all(args.extras, probe=args.models) if args.store is None else run_sync(check_store(args.store))
-    broken = [
-        finding
-        for finding in findings
-        if finding.state == "broken" or (finding.name in args.extras and finding.state != "ok")
-    ]
-    fixes = [finding.fix for finding in broken if finding.fix]
-    if fixes:
-        next_step = fixes[0]
-    elif args.store is not None:
-        next_step = "nothing to do"
-    elif any(finding.name == "local" and finding.state != "ok" for finding in findings):
+    faulty = [finding for finding in findings if finding.state != "ok"]
+    broken = [finding for finding in faulty if finding.state == "broken" or finding.name in args.extras]
+    next_step = "resift demo" if args.store is None else "nothing to do"
+    if args.store is None and any(finding.name == "local" for finding in faulty):
         next_step = install_command("local")
-    else:
-        next_step = "resift demo"
+    next_step = next((finding.fix for finding in broken if finding.fix), next_step)
     if args.json:
         rows = [asdict(finding) for finding in findings]
         out.json({"version": __version__, "ok": not broken, "next": next_step, "findings": rows})
@@ -74,9 +67,8 @@ def _check_all(required: list[str], *, probe: bool = False) -> list[Finding]:
     try:
         extras = read_extras()
     except metadata.PackageNotFoundError:
-        raise InputError(
-            "Resift is on the path but not installed, so plugins are not found. Run: pip install ."
-        ) from None
+        problem = "Resift is on the path but not installed, so plugins are not found"
+        raise InputError(f"{problem}. Run: pip install .") from None
     for name in required:
         if name not in extras:
             raise InputError(f"Unknown extra {name!r}. {did_you_mean(name, extras)}")
@@ -104,23 +96,19 @@ def read_extras() -> dict[str, list[Requirement]]:
 
 def check_extra(extra: str, requirements: list[Requirement]) -> Finding:
     """Check whether the packages of an extra are installed in compatible versions."""
-    installed: list[str] = []
-    missing: list[str] = []
-    wrong: list[str] = []
+    names: dict[State, list[str]] = {"broken": [], "absent": [], "ok": []}
     for requirement in requirements:
         try:
             version = metadata.version(requirement.name)
         except metadata.PackageNotFoundError:
-            missing.append(requirement.name)
+            names["absent"].append(requirement.name)
             continue
         compatible = requirement.specifier.contains(version, prereleases=True)
-        (installed if compatible else wrong).append(f"{requirement.name} {version}")
-    fix = install_command(extra)
-    if wrong:
-        return Finding("extra", extra, "broken", f"wrong version: {', '.join(wrong)}", fix)
-    if missing:
-        return Finding("extra", extra, "absent", f"not installed: {', '.join(missing)}", fix)
-    return Finding("extra", extra, "ok", ", ".join(installed))
+        names["ok" if compatible else "broken"].append(f"{requirement.name} {version}")
+    state: State = next((state for state in names if names[state]), "ok")
+    label = {"broken": "wrong version: ", "absent": "not installed: ", "ok": ""}[state]
+    fix = "" if state == "ok" else install_command(extra)
+    return Finding("extra", extra, state, label + ", ".join(names[state]), fix)
 
 
 def check_models() -> list[Finding]:
@@ -129,18 +117,15 @@ def check_models() -> list[Finding]:
 
 
 def _check_model(name: str, pin_source: str) -> Finding:
-    spec = find_spec(name)
+    spec, is_locked = find_spec(name), pin_source == "lock file"
     try:
         files = resolve(name, download=False)
     except ModelError as exc:
-        if pin_source == "lock file":
-            return Finding("model", name, "broken", str(exc), f"resift models verify {name}")
-        if "are not on this machine" in str(exc):
+        if not is_locked and "are not on this machine" in str(exc):
             return Finding("model", name, "absent", f"{spec.kind}, not on this machine")
-        return Finding("model", name, "broken", str(exc))
-    if pin_source == "lock file":
-        return Finding("model", name, "ok", f"{spec.kind}, {spec.precision}, verified, from the lock file")
-    return Finding("model", name, "ok", f"{spec.kind}, verified, from the {files.source}")
+        return Finding("model", name, "broken", str(exc), f"resift models verify {name}" if is_locked else "")
+    source = f"{spec.precision}, verified, from the lock file" if is_locked else f"verified, from the {files.source}"
+    return Finding("model", name, "ok", f"{spec.kind}, {source}")
 
 
 def probe_finding(finding: Finding) -> Finding:
@@ -199,22 +184,18 @@ async def check_store(path: Path) -> list[Finding]:
     try:
         facts = store.metadata()
         vectors = f"{facts.embedder} ({facts.dimension} dimensions)" if facts.dimension else "keywords only"
-        state: State = "ok"
         message = f"version {facts.version}, {facts.documents} documents, {vectors}, language {facts.language}"
         if facts.version == 1:
-            state = "absent"
             message = f"version 1, {vectors}; to write to it: resift index --upgrade --store {shell_path(path)}"
-        findings = [Finding("store", path.name, state, message)]
-        problems = await store.verify()
-        fix = f"Restore a backup, or move {path} away and index again"
-        findings += [Finding("store", "damage", "broken", problem, fix) for problem in problems]
-        if not problems:
-            message = "all documents, vectors, bit codes and terms are intact"
-            findings.append(Finding("store", "integrity", "ok", message))
-            if facts.dimension and facts.version > 1:
-                recall = await store.recall()
-                message = f"bit codes find {recall:.1%} of the exact top 10 (20 documents as queries)"
-                findings.append(Finding("store", "recall", "ok", message))
+        about = Finding("store", path.name, "absent" if facts.version == 1 else "ok", message)
+        if problems := await store.verify():
+            fix = f"Restore a backup, or move {path} away and index again"
+            return [about, *(Finding("store", "damage", "broken", problem, fix) for problem in problems)]
+        message = "all documents, vectors, bit codes and terms are intact"
+        findings = [about, Finding("store", "integrity", "ok", message)]
+        if facts.dimension and facts.version > 1:
+            message = f"bit codes find {await store.recall():.1%} of the exact top 10 (20 documents as queries)"
+            findings.append(Finding("store", "recall", "ok", message))
         return findings
     finally:
         await store.close()
@@ -234,11 +215,8 @@ def _print_findings(findings: list[Finding], broken: list[Finding]) -> None:
             mark, color = _MARKS["broken" if finding in broken else finding.state]
             # Messages are wrapped, never clipped: the reason is often at the end.
             lines = wrap(finding.message, indent=" " * (4 + size if two_columns else 2)).splitlines() or [""]
-            if two_columns:
-                out.text(f"{style(mark, color)} {finding.name:<{size}}  {lines.pop(0).strip()}")
-            else:
-                out.text(f"{style(mark, color)} {finding.name}")
-            for line in lines:
+            name = f"{finding.name:<{size}}  {lines.pop(0).strip()}" if two_columns else finding.name
+            for line in (f"{style(mark, color)} {name}", *lines):
                 out.text(line)
     out.text()
 
@@ -259,21 +237,13 @@ def run_demo(args: argparse.Namespace) -> int:
     if args.page:
         result.ranking.explain(query=result.question).save(args.page)
     if args.json:
-        return out.json(
-            {
-                "passages": result.passages,
-                "questions": len(result.questions),
-                "seconds": round(result.total_s, 2),
-                "missing": result.missing,
-                "quality": [
-                    {"name": row.name, "nDCG@10": row.ndcg, "MRR": row.mrr, "p50_ms": round(row.p50_ms, 2)}
-                    for row in result.rows
-                ],
-                "question": result.question,
-                "grades": result.grades,
-                "ranking": result.ranking.to_dict(),
-            }
-        )
+        data = select(result, "passages", "missing", "question", "grades")
+        data |= {"questions": len(result.questions), "seconds": round(result.total_s, 2)}
+        data["quality"] = [
+            {"name": row.name, "nDCG@10": row.ndcg, "MRR": row.mrr, "p50_ms": round(row.p50_ms, 2)}
+            for row in result.rows
+        ]
+        return out.json({**data, "ranking": result.ranking.to_dict()})
     if result.missing:
         out.error(f"Keyword search only, without reranking. {result.missing}")
     out.text(style(clip(result.question, width()), "bold"))
@@ -287,15 +257,12 @@ def run_demo(args: argparse.Namespace) -> int:
         out.text(f"1st: {style(best.id, 'bold')}{grades.get(result.grades.get(best.id, 0), '')}")
         out.text(wrap(clip(best.text, 240)))
     out.text()
-    rows = [
-        (row.name, f"{row.ndcg:.3f}", bar(row.ndcg, 1.0), f"{row.mrr:.3f}", f"{row.p50_ms:.1f}") for row in result.rows
-    ]
+    methods = result.rows
+    rows = [(row.name, f"{row.ndcg:.3f}", bar(row.ndcg, 1.0), f"{row.mrr:.3f}", f"{row.p50_ms:.1f}") for row in methods]
     out.table(["pipeline", "nDCG@10", "", "MRR", "p50 ms"], rows, stretch=0)
-    note = (
-        f"{result.passages} passages, {len(result.questions)} judged queries, all computed just now: "
-        f"{result.index_s:.1f} s to index, {result.total_s:.1f} s in total."
-    )
-    out.text(style(wrap(note), "dim"))
+    sizes = f"{result.passages} passages, {len(result.questions)} judged queries"
+    times = f"{result.index_s:.1f} s to index, {result.total_s:.1f} s in total"
+    out.text(style(wrap(f"{sizes}, all computed just now: {times}."), "dim"))
     if args.page:
         out.text(f"Wrote the rank flow to {args.page}")
     out.text()

@@ -15,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 
 from resift._internal.files import atomic_write, cache_folder
+from resift.cli.arguments import select
 from resift.cli.rerank import list_names
 from resift.cli.terminal import Progress, out, style, width, wrap
 from resift.errors import DataFormatError, InputError
@@ -48,21 +49,13 @@ def run_eval(args: argparse.Namespace) -> int:
         results: list[JsonObject] = []
         for outcome in outcomes:
             quality = outcome.quality
-            results.append(
-                {
-                    "name": outcome.name,
-                    "mean": quality.means(complete=args.complete),
-                    "mean_complete": quality.means(complete=True),
-                    "queries": len(next(iter(quality.per_query.values()))),
-                    "missing": list(quality.missing),
-                    "unjudged": list(quality.unjudged),
-                    "latency_ms": outcome.latency,
-                    "degraded": outcome.degraded,
-                    "reused": outcome.reused,
-                }
-            )
+            data = select(outcome, "name", "degraded", "reused")
+            data |= {"latency_ms": outcome.latency, "queries": len(next(iter(quality.per_query.values())))}
+            data |= {"mean": quality.means(complete=args.complete), "mean_complete": quality.means(complete=True)}
+            data |= {"missing": list(quality.missing), "unjudged": list(quality.unjudged)}
             if args.per_query:
-                results[-1]["per_query"] = {measure: dict(values) for measure, values in quality.per_query.items()}
+                data["per_query"] = {measure: dict(values) for measure, values in quality.per_query.items()}
+            results.append(data)
         return out.json({"data": measurements.title, "judged": len(measurements.qrels), "results": results})
     measures = list(outcomes[0].quality.per_query)
     _print_means(outcomes, measures, complete=args.complete)
@@ -70,16 +63,13 @@ def run_eval(args: argparse.Namespace) -> int:
         out.text()
         out.text(measure)
         values = [outcome.quality.per_query[measure] for outcome in outcomes]
-        rows = [
-            [query, *(f"{each[query]:.4f}" if query in each else "–" for each in values)]
-            for query in dict.fromkeys(query for each in values for query in each)
-        ]
+        queries = dict.fromkeys(query for each in values for query in each)
+        rows = [[query, *(f"{each[query]:.4f}" if query in each else "–" for each in values)] for query in queries]
         out.table(["query", *(outcome.name for outcome in outcomes)], rows)
     return 0
 
 
 def _print_means(outcomes: list[Outcome], measures: list[str], *, complete: bool) -> None:
-    """Print means and latencies, one row per system."""
     has_latency = any(outcome.latency for outcome in outcomes)
     counts = [len(outcome.quality.per_query[measures[0]]) for outcome in outcomes]
     has_counts = len(set(counts)) > 1
@@ -102,44 +92,28 @@ def run_compare(args: argparse.Namespace) -> int:
     if args.qrels is None:
         args.data, pipelines = args.data[:1], args.data[1:]
     if len(pipelines or args.data) < 2:
-        raise InputError(
-            "Name two or more pipelines or run files to compare, for example: resift compare DATA rrf default"
-        )
+        example = "resift compare DATA rrf default"
+        raise InputError(f"Name two or more pipelines or run files to compare, for example: {example}")
     measurements = _measure(args, pipelines)
     base, *others = measurements.outcomes
     measures = list(base.quality.per_query)
     rows = differences(measurements.outcomes, measures)
-    limit = max(0, args.moved)
-    changes = {
-        outcome.name: moved_queries(base, outcome, measures[0], measurements.qrels, limit=limit) for outcome in others
-    }
+    limit, qrels = max(0, args.moved), measurements.qrels
+    changes = {other.name: moved_queries(base, other, measures[0], qrels, limit=limit) for other in others}
     if args.report:
         _write_report(args, measurements)
     if args.json:
-        return out.json(
-            {
-                "data": measurements.title,
-                "base": base.name,
-                "differences": [{**asdict(row), "difference": row.mean} for row in rows],
-                "moved": {name: [asdict(query) for query in queries] for name, queries in changes.items()},
-            }
-        )
+        table = [{**asdict(row), "difference": row.mean} for row in rows]
+        moved = {name: [asdict(query) for query in queries] for name, queries in changes.items()}
+        return out.json({"data": measurements.title, "base": base.name, "differences": table, "moved": moved})
     for i, (name, queries) in enumerate(changes.items()):
         if i:
             out.text()
-        cells = [
-            [
-                row.measure,
-                f"{row.base_mean:.4f}",
-                f"{row.other_mean:.4f}",
-                f"{row.mean:+.4f}",
-                f"{row.low:+.4f} to {row.high:+.4f}",
-                format_p(row.p_holm),
-                f"{row.wins}/{row.ties}/{row.losses}",
-            ]
-            for row in rows
-            if row.other == name
-        ]
+        cells = []
+        for row in (row for row in rows if row.other == name):
+            interval, counts = f"{row.low:+.4f} to {row.high:+.4f}", f"{row.wins}/{row.ties}/{row.losses}"
+            means = f"{row.base_mean:.4f}", f"{row.other_mean:.4f}", f"{row.mean:+.4f}"
+            cells.append([row.measure, *means, interval, format_p(row.p_holm), counts])
         headers = ["measure", base.name, name, "difference", "95 % interval", "p (Holm)", "won/tied/lost"]
         out.table(headers, cells, stretch=0)
         out.text()
@@ -170,15 +144,13 @@ def _measure(args: argparse.Namespace, pipelines: list[str]) -> Measurements:
         raise InputError("Name one BEIR folder, or one or more run files with --qrels FILE.")
     if not pipelines:
         raise InputError("Name a pipeline: --pipeline rrf, or --pipeline mine.yaml.")
-    measures = _measure_names(args)
+    measures = _measure_names(args)  # first, because a typo is found at once
     collection, systems, index, cache = open_collection(args, pipelines)
     judge = Judge(collection.qrels, measures)
-    outcomes = []
+    outcomes, options = [], {"index": index, "cache": cache, "fresh": args.fresh}
     for system in systems:
         with Progress(system.name) as progress:
-            outcome = evaluate(
-                system, collection, judge, index=index, cache=cache, fresh=args.fresh, progress=progress.update
-            )
+            outcome = evaluate(system, collection, judge, progress=progress.update, **options)
         outcomes.append(outcome)
         if outcome.reused:
             _note(f"{outcome.name}: {outcome.reused} of {len(outcome.answers)} results are from an earlier run")
@@ -190,11 +162,9 @@ def _measure(args: argparse.Namespace, pipelines: list[str]) -> Measurements:
     return Measurements(title, outcomes, collection.qrels, dict(collection.queries), models)
 
 
-def open_collection(
-    args: argparse.Namespace, pipelines: list[str]
-) -> tuple[Collection, list[System], Path | None, Path]:
-    """Return the collection, the pipelines, their index and the cache folder."""
-    systems = find_systems(pipelines)
+def open_collection(args: argparse.Namespace, names: list[str]) -> tuple[Collection, list[System], Path | None, Path]:
+    """Return the collection, the pipelines with these names, their index and the cache folder."""
+    systems = find_systems(names)
     collection = read_collection(Path(args.data[0]), split=args.split)
     cache = args.cache or cache_folder("evaluation")
     cache.mkdir(parents=True, exist_ok=True)
@@ -220,8 +190,7 @@ def _measure_run_files(args: argparse.Namespace) -> Measurements:
         if quality.missing:
             rule = "count as 0" if args.complete else "are skipped, as in trec_eval; --complete counts them as 0"
             _note(f"{name}: {len(quality.missing)} judged queries are missing; they {rule}")
-        if quality.unjudged:
-            ignored = len(quality.unjudged)
+        if ignored := len(quality.unjudged):
             _note(f"{name}: {ignored} queries are not judged and do not count")
     return Measurements(args.qrels.name, outcomes, qrels, {})
 
@@ -258,10 +227,9 @@ def run_bench(args: argparse.Namespace) -> int:
             root = folder.resolve()
             break
     else:
-        raise InputError(
-            f"{args.checkout or 'This'} is not a checkout of Resift, and benchmarks are not part of the "
-            "installed package. Get the sources (git clone or sdist), then run there: resift bench --quick"
-        )
+        problem = f"{args.checkout or 'This'} is not a checkout of Resift"
+        advice = "Get the sources (git clone or sdist), then run there: resift bench --quick"
+        raise InputError(f"{problem}, and benchmarks are not part of the installed package. {advice}")
     flags = [f"--{name}" for name in ("quick", "summary") if getattr(args, name)]
     paths = [str(root), str(root / "src"), os.environ.get("PYTHONPATH", "")]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import time
 from pathlib import Path
 from typing import Any, get_args
 
 from resift._internal.sync import run_sync
 from resift.agent import Pack, build_pack
+from resift.cli.arguments import select
 from resift.cli.terminal import Progress, count, out, style, wrap
 from resift.errors import InputError, shell_path
 from resift.external.records import text_from
@@ -46,10 +48,9 @@ def run_index(args: argparse.Namespace) -> int:
 
 
 async def _index(args: argparse.Namespace) -> int:
-    """Index all paths once, or after each change with --watch."""
-    is_new, is_empty, code = not args.store.exists(), False, 0
+    is_new, code = not args.store.exists(), 0
     file_filter = FileFilter(tuple(args.include), tuple(args.exclude), gitignore=not args.no_gitignore)
-    store = open_index(args.store, embedder=args.embedder, text_only=args.text_only, language=args.language)
+    store = open_index(args.store, **select(args, "embedder", "text_only", "language"))
     try:
         if not args.watch:
             return await _index_once(store, args, file_filter)
@@ -66,7 +67,6 @@ async def _index(args: argparse.Namespace) -> int:
 
 
 async def _index_once(store: SQLiteStore, args: argparse.Namespace, file_filter: FileFilter) -> int:
-    """Index all paths, print the report and return the exit code."""
     started, passages = time.monotonic(), 0
 
     def show_progress(done: int, total: int) -> None:
@@ -83,12 +83,11 @@ async def _index_once(store: SQLiteStore, args: argparse.Namespace, file_filter:
             args.paths,
             size=ChunkSize(args.chunk_size, args.overlap),
             file_filter=file_filter,
-            row_ids=args.row_ids,
             text_keys=args.text_key or None,
-            prune=args.prune,
             prune_all=args.yes,
             progress=show_progress,
             written=add_passages,
+            **select(args, "row_ids", "prune"),
         )
     for failure in report.failures():
         out.error(failure)
@@ -112,17 +111,8 @@ def _print_data(report: IndexReport, args: argparse.Namespace, seconds: float) -
         for file in report.files
     ]
     skipped = [{"path": _show_path(file.path), "reason": file.reason} for file in report.skipped]
-    out.json(
-        {
-            "store": str(args.store),
-            "documents": report.documents,
-            "seconds": round(seconds, 2),
-            "files": files,
-            "text_fields": list(report.text_fields),
-            "not_read": report.reasons(),
-            "skipped": skipped,
-        }
-    )
+    data = {"store": str(args.store), "documents": report.documents, "seconds": round(seconds, 2), "files": files}
+    out.json({**data, "text_fields": list(report.text_fields), "not_read": report.reasons(), "skipped": skipped})
 
 
 def _print_report(report: IndexReport, args: argparse.Namespace, seconds: float) -> None:
@@ -134,11 +124,9 @@ def _print_report(report: IndexReport, args: argparse.Namespace, seconds: float)
             out.error(f"{_show_path(skipped.path)}: {skipped.reason}")
         elif args.verbose:
             out.text(f"skipped: {_show_path(skipped.path)} ({skipped.reason})")
-    chunks = {
-        outcome: sum(file.chunks for file in report.files if file.outcome == outcome)
-        for outcome in get_args(Outcome)
-        if report.count(outcome)
-    }
+    chunks = {outcome: 0 for outcome in get_args(Outcome) if report.count(outcome)}
+    for file in report.files:
+        chunks[file.outcome] += file.chunks
     if chunks:
         rows = [(outcome, report.count(outcome), total) for outcome, total in chunks.items()]
         out.table(("outcome", "files", "chunks"), rows)
@@ -182,8 +170,7 @@ async def _optimize(stores: list[Any]) -> int:
     return 0
 
 
-MAX_LISTED = 10
-"""Maximum number of skipped files to list; --json lists all."""
+MAX_LISTED = 10  # skipped files to list; --json lists all
 
 
 def run_graph(args: argparse.Namespace) -> int:
@@ -197,14 +184,13 @@ def run_graph(args: argparse.Namespace) -> int:
         out.error(problem)
     code = 1 if report.failed else 0
     if args.json:
-        counts = {name: getattr(report, name) for name in ("articles", "sections", "links", "resumed")}
+        counts = select(report, "articles", "sections", "links", "resumed")
         lists = {"failed": list(report.failed), "not_read": list(report.not_read)}
         out.json({"pack": str(args.output), **counts, **lists})
         return code
     resumed = f" ({report.resumed} articles from an earlier run)" if report.resumed else ""
-    out.text(
-        f"{args.output} has {report.articles} articles, {report.sections} sections and {report.links} links{resumed}."
-    )
+    contents = f"{report.articles} articles, {report.sections} sections and {report.links} links"
+    out.text(f"{args.output} has {contents}{resumed}.")
     if report.not_read:
         more = f" and {len(report.not_read) - MAX_LISTED} more" if len(report.not_read) > MAX_LISTED else ""
         out.text(f"Skipped: {'; '.join(report.not_read[:MAX_LISTED])}{more}.")
@@ -213,13 +199,9 @@ def run_graph(args: argparse.Namespace) -> int:
 
 
 def _print_pack(args: argparse.Namespace) -> int:
-    pack = Pack.open(args.pack)
-    try:
+    with contextlib.closing(Pack.open(args.pack)) as pack:
         info = pack.info()
-    finally:
-        pack.close()
-    names = ("articles", "sections", "links", "embedder", "dimension", "version")
-    facts = {name: getattr(info, name) for name in names}
+    facts = select(info, "articles", "sections", "links", "embedder", "dimension", "version")
     if args.json:
         most_linked = [{"title": title, "links": links} for title, links in info.most_linked]
         return out.json({"pack": str(args.pack), **facts, "most_linked": most_linked, "meta": dict(info.meta)})

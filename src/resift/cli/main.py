@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import difflib
+import functools
 import importlib
 import io
 import os
@@ -37,8 +38,7 @@ _PYTHON_FLAG = re.compile(r"\b([a-z]+(?:_[a-z]+)*)=True\b(?:, --[a-z-]+)?")
 
 EXIT_OK, EXIT_USAGE, EXIT_INTERRUPTED = 0, 2, 130
 
-GRACE_S = 0.8
-"""Time to clean up after Ctrl-C before the process is terminated."""
+GRACE_S = 0.8  # time to clean up after Ctrl-C before the process is terminated
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -86,10 +86,7 @@ def _print_error(message: str) -> int:
 
 
 def build_parser(only: str | None = None, *, for_completion: bool = False) -> argparse.ArgumentParser:
-    """Return the parser; with `only`, load the options of that command alone.
-
-    The help lists the commands in groups, so argparse's own list is hidden. shtab needs it for completion.
-    """
+    """Return the parser; with `only`, load the options of that command alone. Only shtab sees argparse's own list."""
     overview = []
     for group, names in groupby(COMMANDS, key=lambda name: COMMANDS[name]["group"]):
         overview += [f"{group}:", *(f"  {name:<11} {COMMANDS[name]['summary']}" for name in names), ""]
@@ -102,24 +99,14 @@ def build_parser(only: str | None = None, *, for_completion: bool = False) -> ar
         formatter_class=_HelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"resift {__version__}")
-    commands = parser.add_subparsers(
-        dest="command",
-        metavar="COMMAND",
-        required=True,
-        help="the command" if for_completion else argparse.SUPPRESS,
-        prog="resift",
-    )
+    about = "the command" if for_completion else argparse.SUPPRESS
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, help=about, prog="resift")
     for name, texts in sorted(COMMANDS.items()):
         summary = texts["summary"]
-        sub = commands.add_parser(
-            name,
-            help=summary,
-            description=f"{summary[0].upper()}{summary[1:]}.",
-            epilog=texts["details"],
-            formatter_class=_HelpFormatter,
-        )
+        options = {"description": f"{summary[0].upper()}{summary[1:]}.", "epilog": texts["details"]}
+        sub = commands.add_parser(name, help=summary, formatter_class=_HelpFormatter, **options)
         if only in (None, name):
-            add_options(sub, texts)
+            add_options(sub, texts, for_completion=for_completion)
             sub.set_defaults(command_parser=sub)
     return parser
 
@@ -152,12 +139,10 @@ def _wrap_indented(line: str, width: int) -> list[str]:
         return [line]
     # Two or more spaces separate a name from its description.
     _, gap, rest = line.lstrip(" ").partition("  ")
-    column = len(line) - len(rest.lstrip(" "))
+    column, wrap = len(line) - len(rest.lstrip(" ")), functools.partial(textwrap.wrap, line, break_on_hyphens=False)
     if gap and 3 * column <= 2 * width:
-        return textwrap.wrap(line, width, subsequent_indent=" " * column, break_on_hyphens=False)
-    *first, last = textwrap.wrap(
-        line, width - 2, subsequent_indent=" " * 6, break_on_hyphens=False, break_long_words=False
-    )
+        return wrap(width, subsequent_indent=" " * column)
+    *first, last = wrap(width - 2, subsequent_indent=" " * 6, break_long_words=False)
     return [*(f"{part} \\" for part in first), last]
 
 
@@ -187,10 +172,7 @@ def _option_names(parser: argparse.ArgumentParser) -> list[str]:
 
 
 def to_shell_terms(message: str, options: Collection[str]) -> str:
-    """Return a library error message with flags such as --text-only instead of Python arguments.
-
-    Arguments without a matching option of the command are marked as Python.
-    """
+    """Return a message of the library with the flags of a command instead of Python arguments; others are marked."""
 
     def to_flag(match: re.Match[str]) -> str:
         name = f"--{match[1].replace('_', '-')}"
@@ -203,10 +185,8 @@ def to_shell_terms(message: str, options: Collection[str]) -> str:
 def end_on_interrupt() -> Iterator[None]:
     """Terminate the process within a second of Ctrl-C, even if KeyboardInterrupt is lost or cleanup blocks.
 
-    Python raises KeyboardInterrupt wherever the main thread happens to be: in a callback that must not raise,
-    in a library that catches all exceptions, or while it waits for a lock. Therefore the signal also writes a
-    byte to a pipe. A thread that reads the pipe works in all these cases. Commands with their own handler, such
-    as a server that drains requests, are not affected.
+    KeyboardInterrupt is lost in a callback that must not raise or in a library that catches all exceptions, and delayed
+    by locks. A thread that reads a pipe, to which the signal also writes, works in all these cases.
     """
     has_default_handler = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     in_main_thread = threading.current_thread() is threading.main_thread()

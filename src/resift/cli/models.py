@@ -6,10 +6,12 @@ import argparse
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 
 import msgspec
 
+from resift.cli.arguments import select
 from resift.cli.terminal import Progress, count, out, style, wrap
 from resift.errors import ModelError, ModelNotAllowedError
 from resift.events import Event
@@ -44,16 +46,9 @@ def _add(args: argparse.Namespace) -> int:
             progress.label = str(fields["file"])
             progress.update(fields["done_bytes"] >> 20, max(1, fields["total_bytes"] >> 20))
 
-        result = add_model(
-            args.source,
-            name=args.name,
-            precision=args.precision,
-            probe=not args.no_probe,
-            languages=args.languages,
-            max_length=args.max_length,
-            notify=out.note if sys.stderr.isatty() else lambda line: None,
-            progress=show_download,
-        )
+        notify: Callable[[str], None] = out.note if sys.stderr.isatty() else lambda line: None
+        options = select(args, "name", "precision", "languages", "max_length")
+        result = add_model(args.source, probe=not args.no_probe, notify=notify, progress=show_download, **options)
     if args.json:
         probe = None if result.probe is None else {**asdict(result.probe), "passed": result.probe.passed}
         head = {"head": result.description.head, "lock": str(result.lock), "probe": probe}
@@ -114,9 +109,8 @@ def _list(args: argparse.Namespace) -> int:
     rows: list[JsonObject] = []
     for id in (*locked_ids(), *builtin_ids()):
         spec = find_spec(id)
-        names = ("id", "kind", "precision", "languages", "license", "max_length")
-        pinned = "lock file" if id in probed else "built in"
-        rows.append({name: getattr(spec, name) for name in names} | {"pinned": pinned, "probed": probed.get(id, True)})
+        row = select(spec, "id", "kind", "precision", "languages", "license", "max_length")
+        rows.append({**row, "pinned": "lock file" if id in probed else "built in", "probed": probed.get(id, True)})
     if args.json:
         return out.json({"lock": str(lock), "models": rows})
     keys = ("id", "kind", "pinned", "precision")
@@ -127,26 +121,18 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _list_known(args: argparse.Namespace) -> int:
-    pinned = set(locked_ids())
+    pinned, models = set(locked_ids()), known_models().values()
     if args.json:
-        rows = [
-            {**msgspec.to_builtins(model), "pinned": model.id in pinned, "add": model.add_command}
-            for model in known_models().values()
-        ]
-        return out.json({"models": rows})
+        more = {model.id: {"pinned": model.id in pinned, "add": model.add_command} for model in models}
+        return out.json({"models": [{**msgspec.to_builtins(model), **more[model.id]} for model in models]})
     for kind, title in (("cross-encoder", "reranker"), ("bi-encoder", "embedder")):
-        table = [
-            (model.id, f"{model.parameters_m:g}", model.mteb_retrieval, _join(model.languages))
-            for model in known_models().values()
-            if model.kind == kind
-        ]
+        rows = [model for model in models if model.kind == kind]
+        table = [(row.id, f"{row.parameters_m:g}", row.mteb_retrieval, _join(row.languages)) for row in rows]
         out.table([title, "M params", "nDCG@10", "languages"], table, stretch=0)
         out.text()
-    note = (
-        "nDCG@10 on the retrieval tasks of MTEB, as published; the first stages reach .493 on their own. "
-        "These models are not verified. To download, check and pin one, run: resift models add MODEL"
-    )
-    out.text(style(wrap(note), "dim"))
+    note = "nDCG@10 on the retrieval tasks of MTEB, as published; the first stages reach .493 on their own."
+    advice = "These models are not verified. To download, check and pin one, run: resift models add MODEL"
+    out.text(style(wrap(f"{note} {advice}"), "dim"))
     return 0
 
 
@@ -165,9 +151,10 @@ def _show(args: argparse.Namespace) -> int:
     if model is not None:
         fields = _to_json(model)
     else:
-        fields = {key: value for key, value in asdict(spec).items() if value not in ("", None, ())}
-        for key in ("aliases", "package", "hub"):
-            fields.pop(key, None)
+        hidden = ("aliases", "package", "hub")
+        fields = {
+            key: value for key, value in asdict(spec).items() if value not in ("", None, ()) and key not in hidden
+        }
     if args.json:
         return out.json({**fields, "pinned": True})
     _print_rows([(key, _join(value)) for key, value in fields.items() if key not in ("files", "weights")])
@@ -181,12 +168,12 @@ def _verify(args: argparse.Namespace) -> int:
     rows: list[JsonObject] = []
     for name in args.names or locked_ids():
         try:
-            files = resolve(name, download=False)
-            rows.append({"id": name, "ok": True, "message": f"verified, in {files.folder}"})
+            ok, message = True, f"verified, in {resolve(name, download=False).folder}"
         except ModelNotAllowedError:
             raise
         except ModelError as exc:
-            rows.append({"id": name, "ok": False, "message": str(exc)})
+            ok, message = False, str(exc)
+        rows.append({"id": name, "ok": ok, "message": message})
     if args.json:
         out.json({"lock": str(default_lock_path()), "models": rows})
     else:
@@ -220,28 +207,19 @@ def _bench(args: argparse.Namespace) -> int:
             started = time.perf_counter()
             for _ in range(args.pairs):
                 run()
-            one_thread.append((time.perf_counter() - started) * 1000 / args.pairs)
-            started = time.perf_counter()
+            between = time.perf_counter()
             shared_engine().submit([run] * args.pairs).future.result()
-            all_threads.append((time.perf_counter() - started) * 1000 / args.pairs)
-        results.append(
-            {
-                "id": name,
-                "tokens": len(row[0]),
-                "precision": model.spec.precision,
-                "ms_1_thread": round(min(one_thread), 3),
-                "ms_all_threads": round(min(all_threads), 3),
-                "median_ms": round(statistics.median(all_threads), 3),
-            }
-        )
+            one_thread.append((between - started) * 1000 / args.pairs)
+            all_threads.append((time.perf_counter() - between) * 1000 / args.pairs)
+        times = min(one_thread), min(all_threads), statistics.median(all_threads)
+        results.append((name, len(row[0]), model.spec.precision, *(round(time_ms, 3) for time_ms in times)))
     if args.json:
-        return out.json({"threads": usable_cores(), "pairs": args.pairs, "models": results})
+        names = ("id", "tokens", "precision", "ms_1_thread", "ms_all_threads", "median_ms")
+        rows = [dict(zip(names, result, strict=True)) for result in results]
+        return out.json({"threads": usable_cores(), "pairs": args.pairs, "models": rows})
     threads = count(usable_cores(), "thread")
-    out.table(
-        ["model", "tokens", "precision", "ms, 1 thread", f"ms, {threads}", "median"],
-        [tuple(result.values()) for result in results],
-        stretch=0,
-    )
+    headers = ["model", "tokens", "precision", "ms, 1 thread", f"ms, {threads}", "median"]
+    out.table(headers, results, stretch=0)
     return 0
 
 

@@ -1,7 +1,6 @@
 """`resift rerank`: rerank documents from a file or a pipe; `resift fuse`: fuse ranked lists from files.
 
-The input format is inferred from the file name and the content. In a pipe, reranked rows are written in the
-format of the input, so that the command works as a filter between two other commands.
+In a pipe, reranked rows are written in the format of the input, so the command works as a filter.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from pathlib import Path
 from typing import TextIO
 
 from resift._internal.sync import run_sync
-from resift.cli.arguments import score_scale
+from resift.cli.arguments import score_scale, select
 from resift.cli.terminal import Progress, bar, in_pipe, out
 from resift.errors import DataFormatError, InputError, shell_path
-from resift.evaluation.readers import Retrieved, numbered_lines, run_lines, sort_like_trec
+from resift.evaluation.readers import numbered_lines, run_lines, sort_like_trec
 from resift.external.candidates import find_results, has_id, read_hits
 from resift.external.records import BODY_NAMES, check_fields, no_text, read_text
 from resift.ingest.chunking import ChunkSize, split_section
@@ -37,11 +36,12 @@ from resift.text.snippets import clip, short_id
 from resift.types import JsonObject, JsonValue, Ranking, StageKind
 from resift.validation import type_name
 
+RankedLists = dict[str, list[JsonValue]]
+
 MAX_BYTES = 64 << 20
-_PASSAGE_SUFFIXES = {
-    ".html", ".htm", ".xhtml", ".pdf", ".docx", ".docm", ".pptx", ".pptm", ".xlsx", ".xlsm", ".epub", ".eml",
-    ".ipynb",
-}  # fmt: skip
+_PASSAGE_SUFFIXES = frozenset(
+    [".html", ".htm", ".xhtml", ".pdf", ".docx", ".docm", ".pptx", ".pptm", ".xlsx", ".xlsm", ".epub", ".eml", ".ipynb"]
+)
 
 
 def run_rerank(args: argparse.Namespace) -> int:
@@ -50,24 +50,20 @@ def run_rerank(args: argparse.Namespace) -> int:
         raise InputError("The query is empty; pass the words or the question to rank for.")
     path = Path(args.query)
     if args.file is None and len(path.suffix) > 1 and " " not in path.suffix and path.is_file():
-        raise InputError(
-            f"{args.query} is a file, and the query is missing. "
-            f'Run: resift rerank "your question" {shell_path(args.query)}'
-        )
+        command = f'resift rerank "your question" {shell_path(args.query)}'
+        raise InputError(f"{args.query} is a file, and the query is missing. Run: {command}")
     documents = read_documents(choose_input(args.file, expected="documents"), form=args.format)
     candidates = _candidates(documents, args)
     with Progress("reranking") as progress:
         ranking = rerank(
             args.query,
             candidates,
-            k=args.k,
             model=args.model or DEFAULT_MODEL,
             deadline_s=args.deadline,
-            fields=args.fields,
             text_keys=args.text_key or None,
             on_progress=progress.update,
             scores="probability" if score_scale(args) == "probability" else "raw",
-            calibration=args.calibration,
+            **select(args, "k", "fields", "calibration"),
         )
     if ranking.trace and ranking.trace[0].note:
         out.note(f"{documents.name}: {ranking.trace[0].note}")
@@ -88,12 +84,10 @@ def run_rerank(args: argparse.Namespace) -> int:
 def _candidates(documents: Documents, args: argparse.Namespace) -> list[JsonObject]:
     """Return the rows with the requested ids; add a warning about rows without text."""
     keys = check_fields(args.fields, args.text_key or None)
-    candidates = []
-    for position, row in enumerate(documents.rows, start=1):
-        candidate = {**row, "id": row.get(args.id_key)} if args.id_key else dict(row)
-        if args.id_key and candidate["id"] in (None, ""):
+    candidates = [{**row, "id": row.get(args.id_key)} if args.id_key else dict(row) for row in documents.rows]
+    for position, candidate in enumerate(candidates if args.id_key else (), start=1):
+        if candidate["id"] in (None, ""):
             raise DataFormatError(f"document {position} has no {args.id_key!r}", file=documents.name)
-        candidates.append(candidate)
     num_empty = sum(not read_text(row, keys).text.strip() for row in documents.rows)
     if num_empty == len(documents.rows):
         reason = no_text(documents.rows[:50], keys, "--fields or --text-key")
@@ -110,11 +104,10 @@ def _print_ranking(ranking: Ranking, args: argparse.Namespace) -> None:
         calibrator = shipped_calibrator_for(CrossEncoderReranker(args.model or DEFAULT_MODEL, lazy=True))
         pairs = zip(relevance(ranking, calibrator), ranking.scores(), strict=True)
         scores = [None if score is None else value for value, score in pairs]
-    form = "+.2f" if scale == "raw" else ".2f"
-    rows = [
-        (rank, None if score is None else format(score, form), hit.id, hit.text)
-        for rank, (hit, score) in enumerate(zip(ranking, scores, strict=True), start=1)
-    ]
+    rows = []
+    for rank, (hit, score) in enumerate(zip(ranking, scores, strict=True), start=1):
+        text = None if score is None else format(score, "+.2f" if scale == "raw" else ".2f")
+        rows.append((rank, text, hit.id, hit.text))
     out.table(("#", "score" if scale == "raw" else scale, "id", "text"), rows)
     if ranking.cut:
         out.text(f"… and {len(ranking.cut)} more; -k shows them.")
@@ -169,19 +162,16 @@ def read_documents(file: str, *, form: str | None = None) -> Documents:
         raise DataFormatError("this is a PDF; name the file instead of piping it in", file=name)
     refuse_index(data, name, "documents to rerank; search it with: resift search")
     if data.startswith((b"PAR1", b"ARROW1")):
-        raise DataFormatError(
-            "this is a Parquet or Arrow file; convert it to JSONL, or run: resift batch rerank", file=name
-        )
+        reason = "this is a Parquet or Arrow file; convert it to JSONL, or run: resift batch rerank"
+        raise DataFormatError(reason, file=name)
     decoded = decode(data, file=name)
     documents = Documents(name, form or _detect_format(file, decoded.text))
-    if decoded.flag:
-        documents.warnings.append(decoded.flag)
+    documents.warnings += filter(None, [decoded.flag])
     if documents.form == "lines":
         lines = enumerate(decoded.text.split("\n"), start=1)
         documents.rows += [{"id": str(i), "text": line.strip()} for i, line in lines if line.strip()]
     else:
-        read_rows = _read_json if documents.form == "jsonl" else _read_csv
-        documents.rows += read_rows(decoded.text, documents)
+        documents.rows += (_read_json if documents.form == "jsonl" else _read_csv)(decoded.text, documents)
     if not documents.rows:
         raise DataFormatError("the file is empty; expected one document per line, JSONL or CSV", file=name)
     return documents
@@ -210,29 +200,27 @@ def _read_passages(file: str) -> Documents:
 def write_documents(stream: TextIO, documents: Documents, results: Iterable[tuple[int, float | None]]) -> None:
     """Write ranked rows in the format of the input; `results` are (position in the input, score) pairs.
 
-    Lines stay unchanged. Other rows get `score` and `rank`. Existing values under these names move to
-    `input_score` and `input_rank`; each further pass adds another `input_`.
+    Lines stay unchanged. Other rows get `score` and `rank`; old values move to `input_score` and `input_rank`.
     """
     if documents.form == "lines":
         stream.writelines(f"{documents.rows[position]['text']}\n" for position, _ in results)
         return
     rows = []
     for rank, (position, score) in enumerate(results, start=1):
-        row = dict(documents.rows[position])
+        row = documents.rows[position]
+        names: dict[str, str] = {}
         for key in ("score", "rank"):
-            if key in row:
-                new_name = f"input_{key}"
-                while new_name in documents.rows[position]:
-                    new_name = f"input_{new_name}"
-                row = {new_name if name == key else name: value for name, value in row.items()}
-        rows.append({**row, "score": score, "rank": rank})
-    if documents.form == "csv":
-        columns = list(dict.fromkeys(key for row in rows for key in row))
-        writer = csv.DictWriter(stream, columns, delimiter=documents.delimiter, lineterminator="\n", restval="")
-        writer.writeheader()
-        writer.writerows(rows)
+            names[key] = f"input_{key}"
+            while names[key] in row:
+                names[key] = f"input_{names[key]}"
+        rows.append({**{names.get(name, name): value for name, value in row.items()}, "score": score, "rank": rank})
+    if documents.form != "csv":
+        stream.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         return
-    stream.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    writer = csv.DictWriter(stream, columns, delimiter=documents.delimiter, lineterminator="\n", restval="")
+    writer.writeheader()
+    writer.writerows(rows)
 
 
 def _detect_format(file: str, text: str) -> str:
@@ -251,16 +239,13 @@ def _read_json(text: str, documents: Documents) -> Iterator[JsonObject]:
     results = read_response(text, documents.name)
     if results is None and text.lstrip()[:1] == "[":
         results = _parse_json(text, documents, line=None)
+    lines = enumerate(text.split("\n"), start=1)
     items: Iterable[tuple[int | None, JsonValue]]
-    if results is not None:
-        items = ((None, item) for item in results)
-    else:
-        lines = enumerate(text.split("\n"), start=1)
-        items = ((number, _parse_json(line, documents, line=number)) for number, line in lines if line.strip())
-    for number, item in items:
+    items = ((number, _parse_json(line, documents, line=number)) for number, line in lines if line.strip())
+    for number, item in items if results is None else ((None, item) for item in results):
         if not isinstance(item, (str, dict)):
-            message = f"this is {type_name(item)}; each document must be an object or a string"
-            raise DataFormatError(message, file=documents.name, line=number)
+            reason = f"this is {type_name(item)}; each document must be an object or a string"
+            raise DataFormatError(reason, file=documents.name, line=number)
         yield {"text": item} if isinstance(item, str) else item
 
 
@@ -286,8 +271,7 @@ def _parse_json(text: str, documents: Documents, *, line: int | None) -> JsonVal
     try:
         return json.loads(text, parse_constant=read_constant)
     except (ValueError, RecursionError):
-        message = "not JSON; write one JSON object per line"
-        raise DataFormatError(message, file=documents.name, line=line) from None
+        raise DataFormatError("not JSON; write one JSON object per line", file=documents.name, line=line) from None
 
 
 def _read_csv(text: str, documents: Documents) -> Iterator[JsonObject]:
@@ -326,7 +310,7 @@ def list_names(stems: list[str]) -> list[str]:
     return [stem if stems.count(stem) == 1 else f"{stem}#{i}" for i, stem in enumerate(stems, start=1)]
 
 
-def read_ranked_file(path: Path) -> dict[str, list[JsonValue]]:
+def read_ranked_file(path: Path) -> RankedLists:
     """Return the candidates of each query, best first; a JSONL file has a single, unnamed query."""
     lines = numbered_lines(path, expected="JSONL or a TREC run")
     results = read_response(path.read_text("utf-8-sig"), str(path)) if lines[0][1].lstrip()[0] == "{" else None
@@ -334,20 +318,17 @@ def read_ranked_file(path: Path) -> dict[str, list[JsonValue]]:
         return {"": results}
     if lines[0][1].lstrip()[0] in '{["':
         return {"": [_parse_candidate(path, number, line) for number, line in lines]}
-    per_query: dict[str, list[Retrieved]] = {}
-    for row in run_lines(path, lines):
-        per_query.setdefault(row.query, []).append(row)
-    return {
-        query: [{"id": row.id, "score": row.score} for row in sort_like_trec(rows)] for query, rows in per_query.items()
-    }
+    per_query: RankedLists = {row.query: [] for row in run_lines(path, lines)}
+    for row in sort_like_trec(run_lines(path, lines)):
+        per_query[row.query].append({"id": row.id, "score": row.score})
+    return per_query
 
 
 def _parse_candidate(path: Path, number: int, line: str) -> JsonValue:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
-        message = "not JSON; write one JSON value per line"
-        raise DataFormatError(message, file=str(path), line=number) from None
+        raise DataFormatError("not JSON; write one JSON value per line", file=str(path), line=number) from None
     if not isinstance(value, (str, dict)):
         raise DataFormatError("expected an object or a string id", file=str(path), line=number)
     if isinstance(value, dict) and not has_id(value):
@@ -356,15 +337,13 @@ def _parse_candidate(path: Path, number: int, line: str) -> JsonValue:
 
 
 def _fusion_options(args: argparse.Namespace) -> JsonObject:
-    options: JsonObject = {}
+    names = ("weights", "k_param", "normalize", "dialect")
+    options = {name: value for name in names if (value := getattr(args, name)) is not None}
     if args.weights is not None:
         try:
             options["weights"] = [float(weight) for weight in args.weights.split(",")]
         except ValueError:
             raise InputError(f"--weights is {args.weights!r}; pass comma-separated numbers: 0.7,0.3") from None
-    for name in ("k_param", "normalize", "dialect"):
-        if getattr(args, name) is not None:
-            options[name] = getattr(args, name)
     allowed = method_options(fusion_method(args.method))
     for name in options:
         if name not in allowed:
@@ -399,25 +378,19 @@ def _print_trec(query: str, ranking: Ranking, method: str) -> None:
     """Print the lines of a TREC run file; ids must not contain whitespace, which separates its fields."""
     for name in (query, *ranking.ids):
         if not name or name != "".join(name.split()) or not name.isprintable():
-            raise InputError(
-                f"The id {name!r} is empty or contains whitespace or control characters, which a TREC run does "
-                "not allow. Use --json instead."
-            )
+            reason = "is empty or contains whitespace or control characters, which a TREC run does not allow"
+            raise InputError(f"The id {name!r} {reason}. Use --json instead.")
     for rank, hit in enumerate(ranking, start=1):
         out.text(f"{query} Q0 {hit.id} {rank} {hit.score!r} resift-{method}")
 
 
 def _ranks_in_lists(ranking: Ranking, id: str) -> str:
-    steps = [step for step in ranking.path(id) if step.kind is StageKind.RETRIEVE]
-    return " ".join(f"{step.source}:{step.rank}" for step in steps)
+    return " ".join(f"{step.source}:{step.rank}" for step in ranking.path(id) if step.kind is StageKind.RETRIEVE)
 
 
-def _print_comparison(
-    query: str, lists: dict[str, list[JsonValue]], options: JsonObject, *, k: int, as_json: bool
-) -> None:
+def _print_comparison(query: str, lists: RankedLists, options: JsonObject, *, k: int, as_json: bool) -> None:
     for name in options.keys() - {"weights"}:
-        flag = f"--{name.replace('_', '-')}"
-        raise InputError(f"--compare uses the options of each engine; omit {flag}.")
+        raise InputError(f"--compare uses the options of each engine; omit --{name.replace('_', '-')}.")
     hits = [read_hits(candidates, source=name, strings_are="id", unique=False) for name, candidates in lists.items()]
     comparison = compare(hits, k=k, weights=options.get("weights"))
     disagreements = comparison.disagreements()

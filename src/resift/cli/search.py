@@ -5,16 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from resift._internal.sync import run_sync
-from resift.cli.arguments import score_scale
+from resift.cli.arguments import score_scale, select
 from resift.cli.rerank import choose_input, read_input, refuse_index
 from resift.cli.terminal import Progress, bar, in_pipe, out, style, width, wrap
 from resift.errors import ConfigError, DataFormatError, InputError, shell_path
-from resift.explain import Explanation
 from resift.explain.flow import find_move, hit_body, hit_location, hit_title, read_flow
 from resift.ingest.indexing import open_index
 from resift.ingest.sources import decode
@@ -31,11 +31,9 @@ if TYPE_CHECKING:
 
     from resift.agent.writers import ChatWriter
 
-_BAR_COLUMNS = 8
-_MARGIN = "   "
-
-DisplayScores = Sequence[float | None]
-"""Scores on the displayed scale: first those of the hits, then those of hits below --min-score."""
+_BAR_COLUMNS, _MARGIN = 8, "   "
+DisplayScores = Sequence[float | None]  # of the hits, then of the hits below --min-score
+SearchResult = tuple[Ranking, DisplayScores, PromptContext | None]
 
 
 def run_search(args: argparse.Namespace) -> int:
@@ -43,7 +41,7 @@ def run_search(args: argparse.Namespace) -> int:
     query = " ".join(args.query)
     ranking, scores, context = run_sync(_search(args, query))
     if args.json:
-        return _print_data(args, query, ranking, scores, context)
+        return _print_data(args, query, (ranking, scores, context))
     for warning in ranking.warnings:
         out.error(warning)
     if ranking.degraded or ranking.failures:
@@ -68,9 +66,8 @@ def run_search(args: argparse.Namespace) -> int:
     return 0
 
 
-def _print_data(
-    args: argparse.Namespace, query: str, ranking: Ranking, scores: DisplayScores, context: PromptContext | None
-) -> int:
+def _print_data(args: argparse.Namespace, query: str, result: SearchResult) -> int:
+    ranking, scores, context = result
     data = {"query": query, "candidates": len(ranking) + len(ranking.cut), **ranking.to_dict()}
     if score_scale(args) != "raw":
         for row, score in zip(data["hits"], scores, strict=False):
@@ -84,7 +81,7 @@ def _print_data(
     return out.json(data)
 
 
-async def _search(args: argparse.Namespace, query: str) -> tuple[Ranking, DisplayScores, PromptContext | None]:
+async def _search(args: argparse.Namespace, query: str) -> SearchResult:
     """Return the ranking, its displayed scores and, if requested, its context."""
     where = parse_shell_filter(args.where) or None
     if args.pipeline is not None:
@@ -100,13 +97,8 @@ async def _search(args: argparse.Namespace, query: str) -> tuple[Ranking, Displa
         if scale == "relevance" and args.calibration is None:
             ranking, scores = await search_with_relevance(pipeline, query, **options)
         else:
-            ranking = await search_with_scores(
-                pipeline,
-                query,
-                scores="raw" if scale == "raw" else "probability",
-                calibration=args.calibration,
-                **options,
-            )
+            options |= {"scores": "raw" if scale == "raw" else "probability", "calibration": args.calibration}
+            ranking = await search_with_scores(pipeline, query, **options)
             scores = [hit.score for hit in (*ranking, *ranking.cut)]
         # Build the context while the store is open: it needs the chunks around the hits.
         return ranking, scores, None if args.context is None else await ranking.acontext(args.context)
@@ -115,15 +107,13 @@ async def _search(args: argparse.Namespace, query: str) -> tuple[Ranking, Displa
 
 
 def _print_hits(ranking: Ranking, scores: DisplayScores, query: str, args: argparse.Namespace) -> None:
-    """Print each hit with its title, location, matching words and the reason for its move."""
     flow = read_flow(ranking, query=query)
     moves = {path.id: find_move(path, flow) for path in flow.kept}
+    bars = score_scale(args) != "raw"
     for rank, (hit, score) in enumerate(zip(ranking, scores, strict=True), start=1):
         if rank > 1:
             out.text()
-        bars = score_scale(args) != "raw"
-        text = "–" if score is None else f"{score:.2f}" if bars else f"{score:.3g}"
-        tail = f"{text:>7}"
+        tail = ("–" if score is None else format(score, ".2f" if bars else ".3g")).rjust(7)
         if bars and width() >= 60:
             tail = f"{bar(score or 0.0, 1.0, _BAR_COLUMNS)} {tail}"
         room = width() - len(_MARGIN) - display_width(tail)
@@ -134,14 +124,12 @@ def _print_hits(ranking: Ranking, scores: DisplayScores, query: str, args: argpa
             _print_dim(place)
         for line in _snippet_lines(hit, query, max_lines=None if args.full else 2):
             out.rich(line)
-        move = moves.get(hit.id)
-        if move is not None:
+        if (move := moves.get(hit.id)) is not None:
             _print_dim(clip_phrase(f"{move.sign} {move.reason}", width() - len(_MARGIN)))
-    if args.explain:
-        for rank, hit in enumerate(ranking, start=1):
-            out.text()
-            out.text(style(f"{rank:>2} {short_id(hit_title(hit), width() - 3)}", "bold"))
-            out.text(wrap(ranking.why(hit.id), indent=_MARGIN))
+    for rank, hit in enumerate(ranking if args.explain else (), start=1):
+        out.text()
+        out.text(style(f"{rank:>2} {short_id(hit_title(hit), width() - 3)}", "bold"))
+        out.text(wrap(ranking.why(hit.id), indent=_MARGIN))
 
 
 def _print_dim(text: str) -> None:
@@ -185,7 +173,12 @@ def run_explain(args: argparse.Namespace) -> int:
     if args.output:
         out.note(str(explanation.save(args.output)))
     elif args.json:
-        out.json(_explanation_data(explanation))
+        flow, hits = explanation.flow, []
+        for path in (*flow.kept, *flow.cut):
+            move, places = find_move(path, flow), path.places
+            ranks = {column.label: places[column.key].rank for column in flow.columns if column.key in places}
+            hits.append({"id": path.id, "place": path.final, "move": move.up, "reason": move.reason, "ranks": ranks})
+        out.json({"query": flow.query, "columns": [column.label for column in flow.columns], "hits": hits})
     else:
         out.text(explanation.text(width=width(), paint=style, curves=not in_pipe()))
     return 0
@@ -199,18 +192,15 @@ def _read_ranking(file: str, line: int) -> tuple[Ranking, str]:
     lines = [part for part in text.split("\n") if part.strip()]
     if not lines:
         raise DataFormatError("the file is empty; expected a ranking as JSON", file=name)
+    with suppress(ValueError, RecursionError):
+        json.loads(text)
+        lines = [text]
+    if line > len(lines):
+        raise DataFormatError(f"--line is {line}, but the last line with a ranking is {len(lines)}", file=name)
     try:
-        data = json.loads(text)
-        rankings = 1
+        data = json.loads(lines[line - 1])
     except (ValueError, RecursionError):
-        data, rankings = None, len(lines)
-    if line > rankings:
-        raise DataFormatError(f"--line is {line}, but the last line with a ranking is {rankings}", file=name)
-    if data is None:
-        try:
-            data = json.loads(lines[line - 1])
-        except (ValueError, RecursionError):
-            raise DataFormatError("not JSON; expected a ranking as JSON", file=name) from None
+        raise DataFormatError("not JSON; expected a ranking as JSON", file=name) from None
     if not isinstance(data, dict):
         raise DataFormatError('not a ranking: expected an object with "hits"', file=name)
     ranking = data.get("ranking", data)
@@ -227,16 +217,6 @@ def _read_ranking(file: str, line: int) -> tuple[Ranking, str]:
     except (InputError, TypeError, AttributeError, ValueError) as exc:
         raise DataFormatError(f"not a ranking: {exc}", file=name) from exc
     return result, query if isinstance(query, str) else ""
-
-
-def _explanation_data(explanation: Explanation) -> JsonObject:
-    flow = explanation.flow
-    hits = []
-    for path in (*flow.kept, *flow.cut):
-        move = find_move(path, flow)
-        ranks = {column.label: path.places[column.key].rank for column in flow.columns if column.key in path.places}
-        hits.append({"id": path.id, "place": path.final, "move": move.up, "reason": move.reason, "ranks": ranks})
-    return {"query": flow.query, "columns": [column.label for column in flow.columns], "hits": hits}
 
 
 DEFAULT_HOPS = 1
@@ -258,9 +238,7 @@ def run_ask(args: argparse.Namespace) -> int:
         options = {"k": args.max_results, "where": where, "deadline_s": args.deadline, "explain": args.explain}
         with Index(args.store, rerank=args.cross_encoder, read_only=True) as index:
             answer = index.ask(question, writer=_create_writer(args), **options)
-    if args.json:
-        return out.json(answer)
-    return _print_answer(answer)
+    return out.json(answer) if args.json else _print_answer(answer)
 
 
 def _ask_pack(args: argparse.Namespace, question: str) -> JsonObject:
@@ -277,9 +255,8 @@ def _ask_pack(args: argparse.Namespace, question: str) -> JsonObject:
     if pack is None:
         with Progress("building the sample pack") as progress:
             pack = run_sync(sample_pack(progress=progress.update))
-    with KnowledgeGraphAgent(
-        pack, enable_cross_encoder=args.cross_encoder, max_results=args.max_results, hops=args.hops, writer=writer
-    ) as agent:
+    options = select(args, "max_results", "hops")
+    with KnowledgeGraphAgent(pack, enable_cross_encoder=args.cross_encoder, writer=writer, **options) as agent:
         return agent.query(question, deadline_s=args.deadline, explain=args.explain)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from resift.agent import KnowledgeGraphAgent, Pack
+from resift.cli.arguments import select
 from resift.cli.terminal import out
 from resift.config import load_yaml
 from resift.errors import InputError, require
@@ -56,9 +57,8 @@ def run_serve(args: argparse.Namespace) -> int:
     try:
         listener = bind_socket(listening)
     except (socket.gaierror, UnicodeError) as exc:
-        raise InputError(
-            f"--host {listening.host}: no such address. Use 127.0.0.1 for this machine only, or 0.0.0.0."
-        ) from exc
+        advice = "Use 127.0.0.1 for this machine only, or 0.0.0.0."
+        raise InputError(f"--host {listening.host}: no such address. {advice}") from exc
     except OSError as exc:
         option = "--host" if exc.errno == errno.EADDRNOTAVAIL else "--port"
         reason = f"{listening.host}:{listening.port}: {exc.strerror or exc}"
@@ -84,9 +84,8 @@ def server_options(args: argparse.Namespace) -> ServerOptions:
         if not name or not model:
             raise InputError(f"--alias {alias!r}: write NAME=MODEL, for example --alias rerank-v3.5=MODEL")
         aliases[name] = model
-    names = ("any_model", "strict", "zero_means_all", "pipeline", "pack")
     return ServerOptions(
-        **{name: getattr(args, name) for name in names},
+        **select(args, "any_model", "strict", "zero_means_all", "pipeline", "pack"),
         model=models[0],
         more_models=tuple(models[1:]),
         embedder=None if args.embedder.lower() == "none" else args.embedder,
@@ -99,7 +98,7 @@ def server_options(args: argparse.Namespace) -> ServerOptions:
         allowed_hosts=tuple(args.allowed_host),
         playground=not args.no_playground,
         access_log=not args.no_access_log,
-        limits=Limits(**{name: getattr(args, name) for name in _LIMITS}),
+        limits=Limits(**select(args, *_LIMITS)),
     )
 
 
@@ -107,17 +106,9 @@ def listening_options(args: argparse.Namespace) -> ListenOptions:
     """Return the address and the shutdown times of the server."""
     if (args.tls_cert is None) != (args.tls_key is None):
         raise InputError("--tls-cert and --tls-key must be used together: pass both.")
-    tls = {}
-    if args.tls_cert is not None:
-        tls = {"ssl_certfile": str(args.tls_cert), "ssl_keyfile": str(args.tls_key)}
-    return ListenOptions(
-        host=args.host,
-        port=args.port,
-        workers=args.workers,
-        drain_delay_s=args.drain_delay,
-        drain_s=args.drain,
-        tls=tls,
-    )
+    tls = {} if args.tls_cert is None else {"ssl_certfile": str(args.tls_cert), "ssl_keyfile": str(args.tls_key)}
+    address = select(args, "host", "port", "workers")
+    return ListenOptions(**address, drain_delay_s=args.drain_delay, drain_s=args.drain, tls=tls)
 
 
 def run_mcp(args: argparse.Namespace) -> int:

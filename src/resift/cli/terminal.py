@@ -1,8 +1,7 @@
 """Output: text, tables and progress for people, JSON and tab-separated lines for programs.
 
-Documents and file names can contain escape sequences that clear the screen or hide a line, and characters
-that change the direction of text. Both are printed as escapes. Our own styles use a private character instead
-of ESC, which is substituted last. rich draws tables, progress and styled text; it is imported on first use.
+Escape sequences and direction marks in documents and file names are printed as escapes. Our own styles use a private
+character instead of ESC, which is substituted last. rich is imported on first use.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Self, TextIO
 
 from resift.text.snippets import display_width, one_line
-from resift.types import to_json
+from resift.types import JsonObject, to_json
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -140,10 +139,7 @@ def count(number: int, noun: str) -> str:
 
 
 class Progress:
-    """A progress bar on stderr, redrawn at most ten times a second; silent in pipes.
-
-    The remaining time is estimated from recent steps, so work from an earlier run does not count.
-    """
+    """A progress bar on stderr, redrawn at most ten times a second; silent in pipes."""
 
     def __init__(self, label: str, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.label = label
@@ -221,10 +217,9 @@ class Output:
     def table(
         self, headers: Sequence[str], rows: Iterable[Sequence[object]], *, stretch: int = -1, wrap: bool = False
     ) -> None:
-        """Write a table that fits the terminal; the column `stretch` is clipped if space is tight.
+        """Write a table that fits the terminal; the column `stretch` is clipped if space is tight, or the last wrapped.
 
-        Numbers are right-aligned and never clipped. Columns that do not fit follow in another table, which repeats
-        the first column. With `wrap`, the last column is wrapped instead of clipped.
+        Columns that do not fit follow in another table, which repeats the first column.
         """
         from rich.box import SIMPLE_HEAD
         from rich.table import Table
@@ -247,13 +242,9 @@ class Output:
             )  # fmt: skip
             for column in columns:
                 numeric = bool(body) and all(_NUMERIC.fullmatch(row[column]) for row in body)
-                table.add_column(
-                    headers[column],
-                    width=sizes[column],
-                    justify="right" if numeric else "left",
-                    no_wrap=not (wrap and column == flexible),
-                    overflow="fold" if wrap else "ellipsis",
-                )
+                options: JsonObject = {"justify": "right" if numeric else "left", "width": sizes[column]}
+                options["no_wrap"] = not (wrap and column == flexible)
+                table.add_column(headers[column], overflow="fold" if wrap else "ellipsis", **options)
             for row in body:
                 table.add_row(*(row[column] for column in columns))
             self.rich(table)

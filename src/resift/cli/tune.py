@@ -12,36 +12,26 @@ from tempfile import TemporaryDirectory
 import yaml
 
 from resift._internal.files import atomic_write
+from resift.cli.arguments import select
 from resift.cli.evaluate import open_collection
 from resift.cli.rerank import refuse_index
 from resift.cli.terminal import Progress, bar, out, style, wrap
 from resift.errors import DataFormatError, InputError, shell_path
+from resift.evaluation import recording as recordings
 from resift.evaluation import tuning
 from resift.evaluation.click_log import ClickLogFit, fit_click_log, label_clicks, read_click_log
 from resift.evaluation.evaluated_systems import system_from_file
 from resift.evaluation.measures import Judge, reliability
 from resift.evaluation.readers import Collection, json_rows, read_collection
-from resift.evaluation.recording import (
-    Header,
-    Recording,
-    Setting,
-    default_setting,
-    read_recording,
-    record,
-    replay,
-    weigh_rules,
-)
+from resift.evaluation.recording import Header, Recording, Setting
 from resift.evaluation.runner import Difference, Outcome, answer_cache_key, differences
 from resift.ranking.boosts import Boost, Recency
 from resift.ranking.order_model import MAX_DEPTH
 from resift.ranking.shape import Isotonic, Platt, Temperature
 from resift.types import JsonObject
 
-MIN_QUERIES = 30
-"""Minimum number of training queries for a reliable tuned setting."""
-
-MAX_P = 0.05
-"""Largest p-value of a significant difference on held-out queries."""
+MIN_QUERIES = 30  # training queries for a reliable tuned setting
+MAX_P = 0.05  # largest p-value of a significant difference on held-out queries
 
 
 def run_record(args: argparse.Namespace) -> int:
@@ -51,11 +41,9 @@ def run_record(args: argparse.Namespace) -> int:
     args.data = [args.data]
     first, systems, index, _ = open_collection(args, [args.pipeline])
     collections = [first, *(read_collection(Path(args.data[0]), split=split) for split in splits[1:])]
-    key = answer_cache_key(systems[0], first)
+    options = {"index": index, "key": answer_cache_key(systems[0], first), "depth": args.depth}
     with Progress("recording") as progress:
-        new = record(
-            systems[0], collections, args.out, index=index, key=key, depth=args.depth, progress=progress.update
-        )
+        new = recordings.record(systems[0], collections, args.out, progress=progress.update, **options)
     total = sum(len(collection.queries) for collection in collections)
     if args.json:
         out.json({"recording": str(args.out), "queries": total, "new": new})
@@ -78,29 +66,24 @@ def run_tune(args: argparse.Namespace) -> int:
         with args.recording.open("rb") as file:
             expected = "a recording, made by: resift record; or add --clicks or --click-log"
             refuse_index(file.read(16), str(args.recording), expected)
-    recording = read_recording(args.recording)
+    recording = recordings.read_recording(args.recording)
     search_options = (args.train, args.test, args.held_out, args.budget)
     if len(recording.queries) < tuning.SMALL_RECORDING and search_options == (None,) * 4:
         return _fit_judged(args, tuning.fit_judged(recording, args.measure), recording.header)
     train, test = _split(recording, args)
-    default = default_setting(recording.header)
+    default = recordings.default_setting(recording.header)
     budget = 200 if args.budget is None else args.budget
     with Progress("tuning") as progress:
-        tuned = tuning.tune(
-            train, measure=args.measure, budget=budget, seed=args.seed, start=default, progress=progress.update
-        )
-    row = _compare(test, default, tuned.best, args.measure)
+        options = {"budget": budget, "progress": progress.update, **select(args, "measure", "seed")}
+        tuned = tuning.tune(train, start=default, **options)
+    judge = Judge(test.qrels(), [args.measure])
+    runs = {"default": recordings.replay(test, default), "tuned": recordings.replay(test, tuned.best)}
+    row = differences([Outcome(name, judge.quality(run), run, {}) for name, run in runs.items()], judge.measures)[0]
     adopt = row.mean > 0 and row.p <= MAX_P
     if args.json:
-        out.json(
-            {
-                "best": tuned.best.plain(),
-                "adopt": adopt,
-                "tried": tuned.tried,
-                "train": {"queries": len(train.queries), "value": tuned.value},
-                "held_out": {**asdict(row), "difference": row.mean},
-            }
-        )
+        values = {"train": {"queries": len(train.queries), "value": tuned.value}, "tried": tuned.tried}
+        held_out = {**asdict(row), "difference": row.mean}
+        out.json({"best": tuned.best.plain(), "adopt": adopt, **values, "held_out": held_out})
     else:
         _print_report(tuned, row, len(train.queries), adopt=adopt)
     _write_yaml(args, tuned.best, recording.header, adopt=adopt)
@@ -118,32 +101,19 @@ def _split(recording: Recording, args: argparse.Namespace) -> tuple[Recording, R
     return tuning.split_by_name(recording, args.train, args.test)
 
 
-def _compare(test: Recording, default: Setting, tuned: Setting, measure: str) -> Difference:
-    judge = Judge(test.qrels(), [measure])
-    runs = {"default": replay(test, default), "tuned": replay(test, tuned)}
-    outcomes = [Outcome(name, judge.quality(run), run, {}) for name, run in runs.items()]
-    return differences(outcomes, judge.measures)[0]
-
-
 def _print_report(tuned: tuning.TuningResult, row: Difference, trained_on: int, *, adopt: bool) -> None:
-    summary = f"{tuned.tried} settings on {trained_on} training queries; best {row.measure} {tuned.value:.4f}"
-    out.text(wrap(summary))
+    out.text(wrap(f"{tuned.tried} settings on {trained_on} training queries; best {row.measure} {tuned.value:.4f}"))
     out.table(["option", "best"], [[name, str(value)] for name, value in tuned.best.plain().items()])
     out.text()
     out.text(f"On {row.queries} held-out queries:")
-    rows = [
-        ["default", f"{row.base_mean:.4f}", "", ""],
-        ["tuned", f"{row.other_mean:.4f}", f"{row.mean:+.4f}", f"{row.p:.4f}"],
-    ]
-    out.table(["setting", row.measure, "difference", "p"], rows)
+    tuned_row = ["tuned", f"{row.other_mean:.4f}", f"{row.mean:+.4f}", f"{row.p:.4f}"]
+    out.table(["setting", row.measure, "difference", "p"], [["default", f"{row.base_mean:.4f}", "", ""], tuned_row])
     if trained_on < MIN_QUERIES:
         rule = f"with fewer than {MIN_QUERIES}, the default is hard to beat"
         out.text(wrap(f"Only {trained_on} judged queries: {rule}."))
-    advice = "Better on held-out queries: adopt the tuned setting."
-    if not adopt:
-        reason = "Not better on held-out queries" if row.mean <= 0 else "The difference is not significant"
-        advice = f"{reason}: keep the default."
-    out.text(wrap(advice))
+    reason = "Not better on held-out queries" if row.mean <= 0 else "The difference is not significant"
+    advice = f"{reason}: keep the default."
+    out.text(wrap("Better on held-out queries: adopt the tuned setting." if adopt else advice))
 
 
 def _fit_judged(args: argparse.Namespace, fit: tuning.ClickFit, header: Header) -> int:
@@ -153,19 +123,18 @@ def _fit_judged(args: argparse.Namespace, fit: tuning.ClickFit, header: Header) 
     return _report_fit(args, fit, header, lines)
 
 
-def _report_fit(
-    args: argparse.Namespace, fit: tuning.ClickFit | ClickLogFit, header: Header, lines: list[str], **counts: int
-) -> int:
-    adopt = not fit.reason
+Fit = tuning.ClickFit | ClickLogFit
+
+
+def _report_fit(args: argparse.Namespace, fit: Fit, header: Header, lines: list[str], **counts: int) -> int:
+    adopt, best = not fit.reason, fit.best
+    shifts = f"weight of vector search: {best.dense_shift:+g}, of the reranker: {best.reranker_shift:+g}"
+    result = f"Better on held-out queries. {shifts}" if adopt else f"The default is kept: {fit.reason}."
     if args.json:
-        out.json({**asdict(fit), **counts, "best": fit.best.plain(), "adopt": adopt})
+        out.json({**asdict(fit), **counts, "best": best.plain(), "adopt": adopt})
     else:
-        best = fit.best
-        shifts = f"weight of vector search: {best.dense_shift:+g}, of the reranker: {best.reranker_shift:+g}"
-        result = f"Better on held-out queries. {shifts}" if adopt else f"The default is kept: {fit.reason}."
-        for line in (*lines, result):
-            out.text(line)
-    _write_yaml(args, fit.best, header, adopt=adopt)
+        out.text("\n".join([*lines, result]))
+    _write_yaml(args, best, header, adopt=adopt)
     return 0
 
 
@@ -174,8 +143,8 @@ def _record_clicks(args: argparse.Namespace, clicks: Collection) -> Recording:
     system = system_from_file(args.recording)
     with Progress("searching") as progress, TemporaryDirectory() as folder:
         file = Path(folder) / "clicks.jsonl"
-        record(system, [clicks], file, index=None, key="clicks", depth=MAX_DEPTH, progress=progress.update)
-        return read_recording(file)
+        recordings.record(system, [clicks], file, index=None, key="clicks", depth=MAX_DEPTH, progress=progress.update)
+        return recordings.read_recording(file)
 
 
 def _fit_click_log(args: argparse.Namespace) -> int:
@@ -184,8 +153,7 @@ def _fit_click_log(args: argparse.Namespace) -> int:
     fit = fit_click_log(recording, labels)
     lines = [f"{fit.queries} queries, {labels.impressions} impressions, {labels.clicks} clicks"]
     if labels.ignored_clicks:
-        ignored = f"{labels.ignored_clicks} clicks are ignored: they were at positions with unknown bias."
-        lines.append(wrap(ignored))
+        lines.append(wrap(f"{labels.ignored_clicks} clicks are ignored: they were at positions with unknown bias."))
     bias = ", ".join(f"{position}: {value:.2f}" for position, value in list(labels.propensities.items())[:10])
     low, high = fit.interval
     gain = f"{fit.gain:+.3f} ({low:+.3f} to {high:+.3f}), p = {fit.p:.4f}"
@@ -225,7 +193,7 @@ def tuned_yaml(setting: Setting, header: Header) -> str:
         if setting.blend == "promote":
             guard["temperature"] = setting.temperature
         data["guard"] = guard
-    return _to_yaml("Found by resift tune.", data, header, weigh_rules(header, setting))
+    return _to_yaml("Found by resift tune.", data, header, recordings.weigh_rules(header, setting))
 
 
 def default_yaml(header: Header) -> str:
@@ -261,27 +229,17 @@ def run_calibrate(args: argparse.Namespace) -> int:
         calibration.save(args.output)
     if args.json:
         return out.json({"calibrator": calibration.to_dict(), "pairs": len(scores), **asdict(report)})
-    rows = [
-        (
-            f"{bucket.low:.1f}–{bucket.high:.1f}",
-            bucket.count,
-            f"{bucket.predicted:.3f}",
-            f"{bucket.observed:.3f}",
-            bar(bucket.observed, 1.0, 16),
-        )
-        for bucket in report.bins
-    ]
+    rows = []
+    for bucket in report.bins:
+        shares = f"{bucket.predicted:.3f}", f"{bucket.observed:.3f}", bar(bucket.observed, 1.0, 16)
+        rows.append((f"{bucket.low:.1f}–{bucket.high:.1f}", bucket.count, *shares))
     out.table(["probability", "pairs", "predicted", "observed", ""], rows, stretch=0)
     held_out = "on held-out pairs" if report.held_out else "on the fitted pairs: too few to hold any out"
-    message = (
-        f"{args.method}, {len(scores)} pairs ({sum(relevant)} relevant): calibration error "
-        f"{report.error:.3f}, Brier {report.brier:.3f}, log loss {report.log_loss:.3f} {held_out}."
-    )
-    out.text(wrap(message))
-    if args.output:
-        out.text(f"Wrote {args.output}")
-    else:
-        out.text(style(wrap("Nothing was written; -o FILE saves the calibration."), "dim"))
+    losses = f"{report.error:.3f}, Brier {report.brier:.3f}, log loss {report.log_loss:.3f} {held_out}"
+    pairs = f"{len(scores)} pairs ({sum(relevant)} relevant)"
+    out.text(wrap(f"{args.method}, {pairs}: calibration error {losses}."))
+    unsaved = style(wrap("Nothing was written; -o FILE saves the calibration."), "dim")
+    out.text(f"Wrote {args.output}" if args.output else unsaved)
     return 0
 
 
