@@ -145,10 +145,7 @@ class ModelLoadError(ModelError):
 
 
 class ModelProbeError(ModelError):
-    """The scores of a model look wrong.
-
-    Unrelated texts score above the answer, or the scores are constant or infinite.
-    """
+    """Unrelated texts score above the answer, or the scores are constant or infinite."""
 
 
 class StoreError(ResiftError):
@@ -164,11 +161,8 @@ class UnsafeCypherError(StoreError, ValueError):
     """A Cypher statement that cannot be proved to be read-only; `line` and `column` start at 1."""
 
     def __init__(self, reason: str, *, line: int = 1, column: int = 1, store: str = "") -> None:
-        super().__init__(
-            f"Cypher rejected at line {line}, column {column}: {reason}. "
-            "Only one read-only statement is allowed, with values passed as parameters.",
-            store=store,
-        )
+        rule = "Only one read-only statement is allowed, with values passed as parameters"
+        super().__init__(f"Cypher rejected at line {line}, column {column}: {reason}. {rule}.", store=store)
         self.reason = reason
         self.line = line
         self.column = column
@@ -298,10 +292,7 @@ def shell_path(path: object) -> str:
 
 
 def redact(exc: BaseException) -> str:
-    """Return the message of a Resift exception, and only the type of any other exception.
-
-    Messages of other exceptions may quote the query or a document.
-    """
+    """Return the message of a Resift exception, or the type of any other, whose message may quote a document."""
     return str(exc) if isinstance(exc, ResiftError) else type(exc).__name__
 
 

@@ -1,8 +1,7 @@
-"""Pipelines described in a YAML file.
+"""Pipelines described in a YAML file. Every mistake is reported with file, line and fix.
 
-`yaml_nodes` parses the file into nodes with line numbers. `settings` checks the nodes against the options
-declared for the file (`sections`) and for its plugins. `build` turns the settings into a pipeline.
-Every mistake is reported with file, line and fix. Secrets never belong in the file.
+`yaml_nodes` parses the file into nodes with line numbers. `settings` checks the nodes against the options declared
+for the file (`sections`) and for its plugins. `build` turns the settings into a pipeline.
 """
 
 from __future__ import annotations
@@ -41,24 +40,22 @@ def load_yaml(path: str | Path, *, expand: bool = True) -> Settings:
 
 
 def load_plain(config: JsonMapping, *, folder: Path | None = None) -> Settings:
-    """Return the settings in a dict with the keys of a file; paths are relative to `folder`.
-
-    `folder` is the current folder by default.
-    """
+    """Return the settings in a dict with the keys of a file; paths are relative to `folder` or the current folder."""
     if not isinstance(config, Mapping):
         raise ConfigError(f"The configuration is {type_name(config)}; pass a dict.")
     return _require(*check_nodes(from_plain(config), Problems(), folder or Path.cwd()))
 
 
-def inspect_yaml(path: str | Path, *, expand: bool = True) -> tuple[Settings | None, Problems]:
+def inspect_yaml(path: str | Path, *, expand: bool = True) -> Checked:
     """Return the valid settings and every mistake; raise ConfigError only if the file is not plain YAML."""
     file = Path(check_path(path, "The pipeline file"))
     return check_nodes(read_file(file), Problems(str(path)), file.absolute().parent, expand=expand)
 
 
-def check_nodes(
-    root: YamlNode, problems: Problems, folder: Path, *, expand: bool = True
-) -> tuple[Settings | None, Problems]:
+Checked = tuple[Settings | None, Problems]
+
+
+def check_nodes(root: YamlNode, problems: Problems, folder: Path, *, expand: bool = True) -> Checked:
     """Return the settings in a file's nodes, and add every mistake to the problems."""
     _choose_fusion(root)
     settings = Reader(problems, folder=folder, expand=expand).section(PipelineFile, root, ROOT)
@@ -68,10 +65,9 @@ def check_nodes(
 
 
 def _choose_fusion(root: YamlNode) -> None:
-    """Set the fusion method if the file names none: the method of the default pipeline, or RRF.
+    """Set the fusion method if the file names none: that of the default pipeline, or RRF for files that rely on it.
 
-    Files written for RRF keep it: `k_param` and `dialect` are options of RRF, and a gate whose signal is not
-    a store compares fused scores with fixed numbers.
+    These have an option of RRF, or a gate whose signal is not a store and compares fused scores with fixed numbers.
     """
     if not isinstance(root.value, dict):
         return
@@ -82,9 +78,8 @@ def _choose_fusion(root: YamlNode) -> None:
         return
     gate = root.value.get("gate")
     signal = None if gate is None else gate.get("signal")
-    gates_fused_scores = (
-        gate is not None and isinstance(gate.value, dict) and (signal is None or signal.value == OWN_SCORE)
-    )
+    has_gate = gate is not None and isinstance(gate.value, dict)
+    gates_fused_scores = has_gate and (signal is None or signal.value == OWN_SCORE)
     method = "rrf" if gates_fused_scores or fusion.value.keys() & {"k_param", "dialect"} else WEIGHTED
     fusion.value["method"] = YamlNode(method, fusion.line)
 

@@ -8,19 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
-from typing import TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
+from resift import errors
 from resift.config.sections import GuardSection
 from resift.config.settings import Problems, Settings
-from resift.errors import (
-    ConfigError,
-    InputError,
-    MissingExtraError,
-    PluginLoadError,
-    ResiftError,
-    UnsafeCypherError,
-    did_you_mean,
-)
+from resift.errors import ConfigError, InputError, ResiftError, did_you_mean
 from resift.events import Sink
 from resift.pipeline import stages
 from resift.pipeline.defaults import FETCH, views
@@ -48,10 +41,7 @@ T = TypeVar("T")
 
 
 def build(settings: Settings, *, file: str | None = None, **options: Unpack[PipelineOptions]) -> Pipeline:
-    """Open the stores, load the models and assemble the pipeline.
-
-    Raises ConfigError with the line of the section that could not be built.
-    """
+    """Assemble the pipeline, or raise ConfigError with the line of the section that could not be built."""
     with ExitStack() as undo:
         refs: list[StoreRef] = []
         for section in settings["stores"]:
@@ -81,7 +71,7 @@ def _build_section(section: Settings | None, make: Callable[[Settings], T], file
         return None
     try:
         return make(section)
-    except MissingExtraError:
+    except errors.MissingExtraError:
         raise
     except (ResiftError, ValueError) as exc:
         if isinstance(exc, ConfigError) and exc.line:
@@ -95,19 +85,13 @@ def _build_stages(settings: Settings, refs: Sequence[StoreRef], file: str | None
     rerank = _build_section(settings["rerank"], lambda section: build_rerank(section, sink=sink), file)
     # The gate tightens only while the reranker can be relied on to choose among fewer hits.
     breaker_closed = partial(stages.is_breaker_closed, rerank.scorer if isinstance(rerank, ScoringStage) else None)
-    gate = _build_section(
-        settings["gate"], lambda section: build_gate(section, refs, breaker_closed=breaker_closed), file
-    )
-    shape = _build_section(
-        settings["shape"] or settings["guard"] or settings,
-        lambda _: build_shape(settings["guard"], settings["shape"], reranks=isinstance(rerank, stages.Rerank)),
-        file,
-    )
+    gate_options: JsonObject = {"refs": refs, "breaker_closed": breaker_closed}
+    gate = _build_section(settings["gate"], lambda section: build_gate(section, **gate_options), file)
+    guard, shape, reranks = settings["guard"], settings["shape"], isinstance(rerank, stages.Rerank)
+    shaping = _build_section(shape or guard or settings, lambda _: build_shape(guard, shape, reranks=reranks), file)
     custom: dict[str, list[Stage]] = {}
     for section in settings["stages"] or ():
-        stage: Stage | None = _build_section(
-            section, lambda each: build_plugin(each.plugin, each["kind"], each.arguments()), file
-        )
+        stage: Stage | None = _build_section(section, build_named_plugin, file)
         if stage is not None:
             custom.setdefault(section["after"], []).append(stage)
     last_stages: list[Stage] = []
@@ -120,8 +104,13 @@ def _build_stages(settings: Settings, refs: Sequence[StoreRef], file: str | None
         "rerank": rerank,
         "gate": [*custom.get("fusion", ()), *([gate] if gate else []), *custom.get("gate", ())] or None,
         "guard": custom.get("rerank"),
-        "shape": [*([shape] if shape else []), *custom.get("shape", ()), *last_stages] or None,
+        "shape": [*([shaping] if shaping else []), *custom.get("shape", ()), *last_stages] or None,
     }
+
+
+def build_named_plugin(settings: Settings) -> Any:
+    """Return the object of the plugin that a section names under `kind`."""
+    return build_plugin(settings.plugin, settings["kind"], settings.arguments())
 
 
 def build_store(settings: Settings) -> list[StoreRef]:
@@ -152,7 +141,7 @@ def _check_store(settings: Settings, problems: Problems) -> None:
         problems.add(line, f"{where}.cypher does not use $query, so every query would return the same hits.")
     try:
         check_cypher(cypher)
-    except UnsafeCypherError as exc:
+    except errors.UnsafeCypherError as exc:
         problems.add(line, f"{where}.cypher: {exc}")
 
 
@@ -192,9 +181,7 @@ def build_gate(
     profile = load_profile(settings["profile"], **settings.arguments())
     # Only keys in the file override the profile; defaults of the section do not.
     values = option_values(settings.part(Profile))
-    changes: JsonObject = {
-        name: values[name] for name in ("signal", "source_type", "scale") if name in settings.written
-    }
+    changes = {name: values[name] for name in ("signal", "source_type", "scale") if name in settings.written}
     if "floor" in settings.written:
         changes["default"] = settings["floor"]
     if settings["floors"]:
@@ -216,7 +203,7 @@ def _check_gate(settings: Settings, stores: Sequence[Settings], problems: Proble
         return
     try:
         profile = load_profile(settings["profile"])
-    except (InputError, PluginLoadError):
+    except (InputError, errors.PluginLoadError):
         return  # reported elsewhere, or a profile with required options
     branch = signal.rpartition(".")[2]
     store_scale = {OWN_SCORE: "fused", "text": "bm25", "vectors": "cosine"}.get(branch)
@@ -252,21 +239,19 @@ def build_rerank(settings: Settings, *, sink: Sink | None = None) -> stages.Rera
     if not settings["kind"]:
         breaker, budget = settings["breaker"], settings["budget"]
         # Pipelines in one process share the breaker of a service; the first pipeline sets its options.
-        shared = (
-            breakers.for_scorer(scorer, **asdict(breaker.part(BreakerOptions))) if breaker and scorers[1:] else None
-        )
+        options = asdict(breaker.part(BreakerOptions)) if breaker else {}
+        shared = breakers.for_scorer(scorer, **options) if breaker and scorers[1:] else None
         limits = Budget(**asdict(budget.part(BudgetOptions))) if budget else None
         scorer = Tiered(scorer, scorers[1:], breaker=shared, budget=limits, sink=sink)
     return stages.Rerank(scorer, **{"depth": stages.AdaptiveDepth(), **settings.select("depth", "missing_text")})
 
 
 def _build_scorer(settings: Settings) -> Scorer | None:
-    scorer = build_plugin(settings.plugin, settings["kind"], settings.arguments())
+    scorer = build_named_plugin(settings)
     if scorer is not None and not isinstance(scorer, Scorer):
-        raise ConfigError(
-            f"{settings['kind']!r} is a {type(scorer).__name__}, which does not score hits. If it merges "
-            "lists, register it in 'resift.fusion' and name it under fusion.method."
-        )
+        advice = "If it merges lists, register it in 'resift.fusion' and name it under fusion.method"
+        problem = f"{settings['kind']!r} is a {type(scorer).__name__}, which does not score hits"
+        raise ConfigError(f"{problem}. {advice}.")
     return scorer
 
 
@@ -286,10 +271,10 @@ def _check_rerank(settings: Settings, problems: Problems) -> None:
         problems.add(settings.key_line("tiers"), "rerank has both 'kind' and 'tiers'; keep one of them.")
     if not alternatives:
         problems.add(settings.line, "rerank needs either 'kind' or 'tiers'.")
-    for name in ("breaker", "budget"):
-        if settings[name] is not None and len(settings["tiers"] or ()) < 2:
-            message = f"rerank.{name} controls when the next tier takes over; it needs two or more 'tiers'."
-            problems.add(settings.key_line(name), message)
+    rule = "controls when the next tier takes over; it needs two or more 'tiers'"
+    for name in ("breaker", "budget") if len(settings["tiers"] or ()) < 2 else ():
+        if settings[name] is not None:
+            problems.add(settings.key_line(name), f"rerank.{name} {rule}.")
 
 
 def build_shape(guard: Settings | None, shape: Settings | None, *, reranks: bool) -> stages.Shape | None:
@@ -299,11 +284,8 @@ def build_shape(guard: Settings | None, shape: Settings | None, *, reranks: bool
     policy = ShapePolicy() if shape is None else shape.part(ShapePolicy)
     if guard is not None:
         switches = guard.part(GuardSection)
-        policy = replace(
-            policy,
-            blend=guard.part(Blend) if switches.blend else None,
-            guard=guard.part(Guard) if switches.do_no_harm else None,
-        )
+        blend = guard.part(Blend) if switches.blend else None
+        policy = replace(policy, blend=blend, guard=guard.part(Guard) if switches.do_no_harm else None)
     elif not reranks:
         policy = replace(policy, blend=None, guard=None)
     section = None if shape is None else shape["section"]

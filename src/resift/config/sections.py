@@ -30,6 +30,7 @@ from resift.types import JsonMapping
 from resift.validation import DEFAULT_K, Option, Options, declared_options, option, option_values, options_class
 from resift.validation.options import TYPE_NAMES
 
+Packages = Sequence[str] | None
 _FREE = "Further arguments for the constructor that are not declared as options."
 
 
@@ -188,7 +189,7 @@ All keys of a pipeline file. This page is generated from the declarations that c
 """
 
 
-def reference_page(*, packages: Sequence[str] | None = ("resift",)) -> str:
+def reference_page(*, packages: Packages = ("resift",)) -> str:
     """Return the page as Markdown, with the plugins of these packages; None means all installed ones."""
     about = (PipelineFile.__doc__ or "").strip()
     return _INTRODUCTION + "".join(_sections(PipelineFile, "", about, packages)) + "\n"
@@ -213,9 +214,7 @@ def default_file(store: str = "docs.db") -> str:
     )
 
 
-def _sections(
-    declared: type, name: str, about: str, packages: Sequence[str] | None, base: object = None
-) -> Iterator[str]:
+def _sections(declared: type, name: str, about: str, packages: Packages, base: object = None) -> Iterator[str]:
     title = f"`{name}`" if name else "The file"
     options = declared_options(declared)
     defaults = {} if base is None else option_values(base)
@@ -236,14 +235,12 @@ def _sections(
             yield from _sections(setting.nested, inner, setting.help, packages, setting.defaults_from)
 
 
-def _plugin_names(setting: Option, packages: Sequence[str] | None) -> list[str]:
+def _plugin_names(setting: Option, packages: Packages) -> list[str]:
     names = setting.allowed() if setting.plugins else []
     return [name for name in names if packages is None or plugins.plugin_package(setting.plugins, name) in packages]
 
 
-def _table(
-    options: Sequence[Option], packages: Sequence[str] | None, defaults: Mapping[str, object] | None = None
-) -> str:
+def _table(options: Sequence[Option], packages: Packages, defaults: Mapping[str, object] | None = None) -> str:
     rows = []
     for setting in options:
         kind = TYPE_NAMES[setting.kind] + (f", {setting.bounds()}" if setting.bounds() else "")

@@ -6,9 +6,10 @@ import dataclasses
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from resift._internal import environment
 from resift._internal.renamed_modules import FITTED
@@ -27,9 +28,7 @@ _SECRETS = frozenset({"api_key", "apikey", "key", "token", "password", "secret"}
 _VARIABLE_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 _PASSWORD = re.compile(r"://[^/@\s:]*:[^/@\s]+@")
 
-ROOT = "The file"
-"""Name of the top level in messages."""
-
+ROOT = "The file"  # name of the top level in messages
 # Placeholders for a plugin that does not exist, and for one that cannot be loaded.
 _UNKNOWN, _BROKEN = object(), object()
 
@@ -47,9 +46,11 @@ class Problems:
 
     def lines(self) -> list[str]:
         """Return `file:line: message` for each mistake, in the order of the file."""
-        places = [(":".join(str(part) for part in (self.file, line) if part), message)
-                  for line, message in sorted(self.found)]  # fmt: skip
-        return [f"{place}: {message}" if place else message for place, message in places]
+        return [": ".join(filter(None, (self.place(line), message))) for line, message in sorted(self.found)]
+
+    def place(self, line: int | None) -> str:
+        """Return `file:line`, or as much of it as is known."""
+        return ":".join(str(part) for part in (self.file, line) if part)
 
     def raise_first(self) -> None:
         """Raise ConfigError if there are mistakes, with the first one in full and the number of others."""
@@ -68,19 +69,15 @@ class Settings(dict[str, JsonValue]):
     """Checked values of one section by key, with their lines; nested sections are also Settings."""
 
     def __init__(
-        self, values: JsonObject, *, node: YamlNode, parts: Mapping[type, object], plugin: Any, options: Any
+        self, values: JsonObject, node: YamlNode, parts: Mapping[type, object], plugin: Any, options: Any
     ) -> None:
         super().__init__(values)
         self._key_lines = node.key_lines
         self.line = node.line
-        self.parts = parts
-        """The values as instances of the dataclasses that declare them, except dataclasses with mistakes."""
-        self.written = frozenset(node.value)
-        """The keys in the file, including those whose value is invalid."""
-        self.plugin = plugin
-        """The class or factory named by the section."""
-        self.options = options
-        """The options of the plugin, as an instance of its option dataclass."""
+        self.parts = parts  # instances of the dataclasses that declare the values, except those with mistakes
+        self.written = frozenset(node.value)  # the keys in the file, including those whose value is invalid
+        self.plugin = plugin  # the class or factory named by the section
+        self.options = options  # the options of the plugin, as an instance of its option dataclass
 
     def key_line(self, key: str) -> int | None:
         """Return the line of a key, or of the section if the key is not in the file."""
@@ -88,9 +85,7 @@ class Settings(dict[str, JsonValue]):
 
     def part(self, declared: type[T]) -> T:
         """Return the values as an instance of a dataclass that declares them."""
-        instance = self.parts[declared]
-        assert isinstance(instance, declared)  # noqa: S101 - narrows object
-        return instance
+        return cast("T", self.parts[declared])
 
     def select(self, *names: str) -> JsonObject:
         """Return the keys that have a value, as arguments for a constructor."""
@@ -117,10 +112,7 @@ def _plain(value: object) -> JsonValue:
 
 
 class Reader:
-    """Checks nodes against declared options; paths are relative to `folder`.
-
-    With `expand=False` paths and addresses stay as written, for display.
-    """
+    """Checks nodes against declared options. With `expand=False` paths and addresses stay as written, for display."""
 
     def __init__(self, problems: Problems, *, folder: Path, expand: bool = True) -> None:
         self.problems = problems
@@ -157,16 +149,9 @@ class Reader:
                 hint = "Keep it out of the file." if name in _SECRETS else "Move it out of `options`."
                 line = node.key_lines.get("options", node.line)
                 self.problems.add(line, f"{where}.options contains {name!r}. {hint}")
-        return Settings(
-            values,
-            node=node,
-            parts=parts,
-            plugin=plugin,
-            options=None if plugin_options is None else parts.get(plugin_options),
-        )
+        return Settings(values, node, parts, plugin, None if plugin_options is None else parts.get(plugin_options))
 
     def _load_plugin(self, chooser: Option, node: YamlNode) -> Any:
-        """Return the plugin named by a section; None if it names none."""
         child = node.get(chooser.name)
         name = chooser.default if child is None else child.value
         if name is None:
@@ -190,10 +175,9 @@ class Reader:
             name, line = renamed[alias], node.key_lines.pop(alias, None)
             child = node.value.pop(alias)
             if name in node.value:
-                message = f"{where} has both {name!r} and {alias!r}, its old name. Remove {alias!r}."
-                self.problems.add(line, message)
+                self.problems.add(line, f"{where} has both {name!r} and {alias!r}, its old name. Remove {alias!r}.")
                 continue
-            place = ":".join(str(part) for part in (self.problems.file, line) if part)
+            place = self.problems.place(line)
             warn_renamed(f"{place}: {alias}" if place else f"{where}.{alias}", name, stacklevel=2)
             node.value[name] = child
             if line is not None:
@@ -226,16 +210,9 @@ class Reader:
             value = self.section(option.nested, child, name, base=option.defaults_from)
         elif option.nested is not None and option.kind == "sections":
             value = self._section_list(option, option.nested, child, name)
-        elif option.kind == "variable":
-            value = self._variable(option, child, name)
-        elif option.kind in ("path", "key file"):
-            value = self._path(option, child, name)
-        elif option.kind in ("text", "address"):
-            value = self._text(option, child, name)
-            if option.kind == "address" and isinstance(value, str):
-                value = self._address(option, value, child, name)
         else:
-            value = self._plain_value(option, child, name)
+            readers = {"variable": self._variable, "path": self._path, "key file": self._path, "text": self._text}
+            value = {**readers, "address": self._address}.get(option.kind, self._plain_value)(option, child, name)
         return defaults.get(option.name, option.default) if value is None else value
 
     def _section_list(self, option: Option, nested: type, node: YamlNode, name: str) -> list[Settings] | None:
@@ -244,12 +221,11 @@ class Reader:
             return None
         if option.required and not node.value:
             self.problems.add(node.line, f"{name} is empty; it needs at least one entry.")
-        sections = []
-        for i, item in enumerate(node.value):
-            # Messages use the entry's name if it has one.
-            own_name = item.get("name")
-            label = own_name.value if own_name is not None and isinstance(own_name.value, str) else i
-            sections.append(self.section(nested, item, f"{name}[{label}]"))
+        # Messages use the entry's name if it has one.
+        names = [getattr(item.get("name"), "value", None) for item in node.value]
+        labels = [own_name if isinstance(own_name, str) else i for i, own_name in enumerate(names)]
+        pairs = zip(node.value, labels, strict=True)
+        sections = [self.section(nested, item, f"{name}[{label}]") for item, label in pairs]
         return [section for section in sections if section is not None]
 
     def _build_parts(
@@ -319,21 +295,23 @@ class Reader:
             return None
         return value
 
-    def _address(self, option: Option, text: str, node: YamlNode, name: str) -> str | None:
+    def _address(self, option: Option, node: YamlNode, name: str) -> str | None:
         """Return an address with its variables expanded. Their values leave the machine, so each must be allowed."""
+        text = self._text(option, node, name)
+        if text is None:
+            return None
         if _PASSWORD.search(environment.REFERENCE.sub("", text)):
             self.problems.add(node.line, f"{name} contains a password. Keep it out of the file: write ${{VARIABLE}}.")
             return None
         for variable in environment.REFERENCE.findall(text):
             if not environment.is_allowed_variable(variable, option.variables):
-                message = environment.forbidden_variable_message(variable, option.variables)
-                self.problems.add(node.line, f"{name} uses {message}.")
-                return None
-        for variable in environment.REFERENCE.findall(text):
-            if self._leaves_own_network(text, variable, ("PGHOST",)):
+                message = f"uses {environment.forbidden_variable_message(variable, option.variables)}."
+            elif self._leaves_own_network(text, variable, ("PGHOST",)):
                 message = _leak_message(variable, _host(text), "PGHOST")
-                self.problems.add(node.line, f"{name} {message}")
-                return None
+            else:
+                continue
+            self.problems.add(node.line, f"{name} {message}")
+            return None
         return self._expand(text, node, name)
 
     def _leaves_own_network(self, address: str, variable: str, host_variables: Sequence[str]) -> bool:
@@ -350,15 +328,13 @@ class Reader:
     def _path(self, option: Option, node: YamlNode, name: str) -> str | None:
         """Return a path, resolved against the file's folder; some stores accept an address instead."""
         text = self._text(option, node, name)
-        if text is None:
-            return None
-        if _is_address(text):
-            return self._address(option, text, node, name)
+        if text is None or _is_address(text):
+            return None if text is None else self._address(option, node, name)
         expanded = self._expand(text, node, name)
         if expanded is None or not self.expand:
             return expanded
         if _is_address(expanded):
-            return self._address(option, text, node, name)
+            return self._address(option, node, name)
         path = self.folder / Path(expanded).expanduser()
         # Messages show the text as written: the value of a variable may be secret.
         if "\0" in expanded:
@@ -366,11 +342,10 @@ class Reader:
         elif option.must_exist and not path.exists():
             message = f"{name}: {text} does not exist (looked in {self.folder}). {option.help}"
         elif option.kind == "key file" and not environment.is_allowed_key_file(path, self.folder):
-            message = (
-                f"{name}: {text} is outside {self.folder}, and a pipeline file must not send arbitrary files "
-                "to a server. Put the key next to the pipeline file, or allow its folder: "
-                f"export {environment.ALLOWED_KEY_FILES}=…"
-            )
+            rule = "and a pipeline file must not send arbitrary files to a server"
+            advice = "Put the key next to the pipeline file, or allow its folder"
+            command = f"export {environment.ALLOWED_KEY_FILES}=…"
+            message = f"{name}: {text} is outside {self.folder}, {rule}. {advice}: {command}"
         else:
             return str(path)
         self.problems.add(node.line, message)
@@ -411,17 +386,13 @@ class Reader:
 def _host(address: str) -> str:
     """Return the host of an address whose password may be a reference such as ${PGPASSWORD}."""
     rest = address.partition("://")[2].partition("/")[0].rpartition("@")[2]
-    if rest.startswith("["):
-        return rest[1:].partition("]")[0]
-    return rest.partition(":")[0]
+    return rest[1:].partition("]")[0] if rest.startswith("[") else rest.partition(":")[0]
 
 
 def _leak_message(variable: str, host: str, host_variable: str) -> str:
-    return (
-        f"would send {variable} to {host}. If this is intended, allow it outside the file: "
-        + (f"export {host_variable}=… with this host, or " if host_variable else "")
-        + f"export {environment.ALLOWED_VARIABLES}={variable}"
-    )
+    host_command = f"export {host_variable}=… with this host, or " if host_variable else ""
+    commands = f"{host_command}export {environment.ALLOWED_VARIABLES}={variable}"
+    return f"would send {variable} to {host}. If this is intended, allow it outside the file: {commands}"
 
 
 def _is_address(text: str) -> bool:
@@ -444,10 +415,8 @@ def _plugins_with(chooser: Option | None, name: str) -> list[str]:
     if chooser is None:
         return plugins
     for plugin in chooser.allowed():
-        try:
-            plugin_options = options_class(load_plugin(chooser.plugins, plugin))
-        except ResiftError:
-            continue
-        if plugin_options is not None and any(option.name == name for option in declared_options(plugin_options)):
-            plugins.append(plugin)
+        with suppress(ResiftError):
+            declared = options_class(load_plugin(chooser.plugins, plugin))
+            if declared is not None and any(option.name == name for option in declared_options(declared)):
+                plugins.append(plugin)
     return plugins

@@ -12,14 +12,10 @@ from resift.errors import ConfigError
 from resift.types import JsonValue
 
 # Limits for files from untrusted sources.
-MAX_BYTES = 262_144
-MAX_NODES = 20_000
-MAX_DEPTH = 30
+MAX_BYTES, MAX_NODES, MAX_DEPTH = 262_144, 20_000, 30
 
-_MERGE_TAG = "tag:yaml.org,2002:merge"
-_PLAIN_TAGS = frozenset(
-    f"tag:yaml.org,2002:{kind}" for kind in ("map", "seq", "str", "int", "float", "bool", "null", "timestamp")
-)
+_TAG = "tag:yaml.org,2002:"
+_PLAIN_TAGS = frozenset(_TAG + kind for kind in ["map", "seq", "str", "int", "float", "bool", "null", "timestamp"])
 
 
 @dataclass(slots=True)
@@ -113,9 +109,9 @@ class _NodeReader:
             mapping = YamlNode({}, line)
             for key_node, value_node in node.value:
                 key_line = key_node.start_mark.line + 1
-                if key_node.tag == _MERGE_TAG:
+                if key_node.tag == f"{_TAG}merge":
                     raise self._error("Merge keys (<<) are not supported; write the keys out.", key_line)
-                if not isinstance(key_node, yaml.ScalarNode) or key_node.tag != "tag:yaml.org,2002:str":
+                if not isinstance(key_node, yaml.ScalarNode) or key_node.tag != f"{_TAG}str":
                     raise self._error("A key must be text; put it in quotes.", key_line)
                 key = str(key_node.value)
                 if key in mapping.value:

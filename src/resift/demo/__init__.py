@@ -25,10 +25,8 @@ from resift.types import JsonObject, Ranking, StageKind
 EXAMPLE_QUESTION = "how much notice must I give after two years here?"
 """The question whose rank flow the demo shows by default."""
 
-K = 10
-_BATCH = 32
-Progress = Callable[[str, int, int], None]
-"""Called with (phase, done, total)."""
+K, _BATCH = 10, 32
+Progress = Callable[[str, int, int], None]  # called with (phase, done, total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +68,8 @@ class DemoResult:
 
 def passages() -> list[JsonObject]:
     """Return the passages as documents for a store."""
-    return [
-        {"id": row["id"], "text": row["text"], "metadata": {"source_type": row["source"]}}
-        for row in _read_rows("passages.jsonl")
-    ]
+    rows = _read_rows("passages.jsonl")
+    return [{"id": row["id"], "text": row["text"], "metadata": {"source_type": row["source"]}} for row in rows]
 
 
 def questions() -> list[DemoQuestion]:
@@ -108,10 +104,8 @@ async def run_demo(
         finally:
             await store.close()
     grades = next((dict(judged.grades) for judged in questions() if judged.text == question), {})
-    total_s = time.perf_counter() - started
-    return DemoResult(
-        question, grades, ranking, tuple(rows), len(documents), tuple(selected), index_s, total_s, missing
-    )
+    times = index_s, time.perf_counter() - started
+    return DemoResult(question, grades, ranking, tuple(rows), len(documents), tuple(selected), *times, missing)
 
 
 def missing_models() -> str:
@@ -129,7 +123,6 @@ def missing_models() -> str:
 
 
 def _ranking_methods(store: SQLiteStore, *, with_models: bool) -> list[tuple[str, Pipeline]]:
-    """Return the pipelines from the simplest to the default one."""
     if not with_models:
         return [("BM25 (words)", Pipeline(store))]
     return [
@@ -143,33 +136,31 @@ def _ranking_methods(store: SQLiteStore, *, with_models: bool) -> list[tuple[str
 async def _measure_methods(
     methods: list[tuple[str, Pipeline]], selected: Sequence[DemoQuestion], progress: Progress
 ) -> list[MethodResult]:
-    runs: list[list[tuple[list[str], float]]] = [[] for _ in methods]
-    cross_encoder_run: list[tuple[list[str], float]] = []
+    runs: dict[str, list[tuple[list[str], float]]] = {name: [] for name, _ in methods[:-1]}
+    if len(methods) > 1:
+        runs["fused, cross-encoder only"] = []
+    runs[methods[-1][0]] = []
     for _, pipeline in methods:
         await pipeline.search("warm up", k=K)  # the first search loads the models
     for done, question in enumerate(selected, start=1):
-        for run, (_, pipeline) in zip(runs, methods, strict=True):
+        for name, pipeline in methods:
             started = time.perf_counter()
             ranking = await pipeline.search(question.text, k=K)
             ms = (time.perf_counter() - started) * 1000
-            run.append((ranking.ids, ms))
+            runs[name].append((ranking.ids, ms))
         if len(methods) > 1:
             # The trace of the default pipeline contains the order of the cross-encoder alone.
             order = list(ranking.trace.by_kind(StageKind.RERANK)[-1].order)
-            cross_encoder_run.append((order, ms - ranking.timings.get("guard", 0.0)))
+            runs["fused, cross-encoder only"].append((order, ms - ranking.timings.get("guard", 0.0)))
         progress("searching", done, len(selected))
-    rows = [_summarize(name, run, selected) for (name, _), run in zip(methods, runs, strict=True)]
-    if len(methods) > 1:
-        rows.insert(-1, _summarize("fused, cross-encoder only", cross_encoder_run, selected))
-    return rows
+    return [_summarize(name, run, selected) for name, run in runs.items()]
 
 
 def _summarize(name: str, run: Sequence[tuple[list[str], float]], selected: Sequence[DemoQuestion]) -> MethodResult:
-    orders = [ids for ids, _ in run]
-    values = tuple(ndcg(ids, question.grades, k=K) for ids, question in zip(orders, selected, strict=True))
-    ranks = [reciprocal_rank(ids[:K], question.grades) for ids, question in zip(orders, selected, strict=True)]
-    p50_ms = statistics.median(ms for _, ms in run)
-    return MethodResult(name, statistics.fmean(values), statistics.fmean(ranks), p50_ms, values)
+    judged = [(ids, question.grades) for (ids, _), question in zip(run, selected, strict=True)]
+    values = tuple(ndcg(ids, grades, k=K) for ids, grades in judged)
+    mrr = statistics.fmean(reciprocal_rank(ids[:K], grades) for ids, grades in judged)
+    return MethodResult(name, statistics.fmean(values), mrr, statistics.median(ms for _, ms in run), values)
 
 
 def ndcg(ids: Sequence[str], grades: Mapping[str, int], *, k: int = 10) -> float:

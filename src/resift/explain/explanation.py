@@ -1,8 +1,4 @@
-"""`Ranking.explain`: the path of each hit as text for a terminal, SVG or HTML.
-
-The terminal picture shows curves of braille dots between columns of ranks, then one line per hit. First-stage
-lists that were searched concurrently are shown side by side, joined by a plus sign.
-"""
+"""`Ranking.explain`: the path of each hit as text for a terminal, SVG or HTML."""
 
 from __future__ import annotations
 
@@ -89,8 +85,8 @@ class Explanation:
         return self.text()
 
     def __repr__(self) -> str:
-        text = f"{len(self.flow.kept)} hits, {len(self.flow.cut)} left out"
-        return f"<Explanation of {text}; print it, or .save('page.html')>"
+        hits = f"{len(self.flow.kept)} hits, {len(self.flow.cut)} left out"
+        return f"<Explanation of {hits}; print it, or .save('page.html')>"
 
     def _repr_html_(self) -> str:
         return self.svg()
@@ -105,11 +101,8 @@ def _list_ranks(line: HitLine | None, layout: Layout) -> str:
     """Return the ranks of a hit in the first-stage lists, aligned with the headings."""
     if line is None or not layout.lists:
         return " " * len(_list_headings(layout))
-    ranks = [
-        str(line.rank_in(i) or "·").rjust(max(3, min(_LIST_WIDTH, display_width(column.label))))
-        for i, column in enumerate(layout.lists)
-    ]
-    return " + ".join(ranks) + "  "
+    widths = [max(3, min(_LIST_WIDTH, display_width(column.label))) for column in layout.lists]
+    return " + ".join(str(line.rank_in(i) or "·").rjust(size) for i, size in enumerate(widths)) + "  "
 
 
 def _headings(layout: Layout, step: int, width: int, style: Paint) -> str:
@@ -163,7 +156,6 @@ def _draw_curve(grid: list[list[Cell]], start: int, gap: int, rows: tuple[int, i
 
 
 def _draw_rows(layout: Layout, gap: int, width: int, style: Paint) -> list[str]:
-    """Return one row per hit with its rank in each column. Used for files and pipes."""
     step = _RANK_WIDTH + min(gap, 6)
     rows = [_headings(layout, step, width, style)]
     for line in layout.lines:

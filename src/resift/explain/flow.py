@@ -19,10 +19,7 @@ from resift.types import Hit, Ranking, StageKind, StageRecord, Trace
 
 @dataclass(frozen=True, slots=True)
 class FlowColumn:
-    """One stage. Each first-stage list has its own column.
-
-    `weighs` marks a stage that combines the scores of all earlier stages, such as the blend.
-    """
+    """One stage or first-stage list. `weighs` marks a stage that combines all earlier scores, such as the blend."""
 
     key: str
     label: str
@@ -39,6 +36,9 @@ class FlowPosition:
     score: float | None
     parts: tuple[tuple[str, float], ...] = ()
     note: str = ""
+
+
+Stop = tuple[FlowColumn, FlowPosition]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,20 +100,10 @@ def read_flow(ranking: Ranking, *, query: str = "") -> Flow:
     last = columns[-1].key if columns else ""
     if any(last not in path.places or path.places[last].rank != path.final for path in kept) or not columns:
         columns.append(FlowColumn("final", "final"))
-        kept = [
-            replace(path, places={**path.places, "final": FlowPosition(path.final or 0, path.hit.score)})
-            for path in kept
-        ]
-    return Flow(
-        tuple(columns),
-        tuple(kept),
-        tuple(cut),
-        query=query,
-        degraded=ranking.degraded,
-        reason=ranking.reason or "",
-        failures=dict(ranking.failures),
-        timings=dict(ranking.timings),
-    )
+        last_places = {path.id: FlowPosition(path.final or 0, path.hit.score) for path in kept}
+        kept = [replace(path, places={**path.places, "final": last_places[path.id]}) for path in kept]
+    reason, failures, timings = ranking.reason or "", dict(ranking.failures), dict(ranking.timings)
+    return Flow(tuple(columns), tuple(kept), tuple(cut), query, ranking.degraded, reason, failures, timings)
 
 
 def _read_columns(trace: Trace, ids: Sequence[str]) -> tuple[list[FlowColumn], dict[str, dict[str, FlowPosition]]]:
@@ -192,17 +182,17 @@ def find_move(path: HitPath, flow: Flow) -> Move:
     return Move(start, path.final, _move_reason(path, flow, stops))
 
 
-def _move_reason(path: HitPath, flow: Flow, stops: list[tuple[FlowColumn, FlowPosition]]) -> str:
+def _ranks_gained(before: Stop, after: Stop) -> int:
+    return before[1].rank - after[1].rank
+
+
+def _move_reason(path: HitPath, flow: Flow, stops: list[Stop]) -> str:
     # Stages before the last weighing stage only contributed scores to it; they did not move the hit.
     last = max((i for i, (column, _) in enumerate(stops) if column.weighs), default=0)
     stops = [stops[0], *stops[last:]] if last else stops
     up = stops[0][1].rank - (path.final or 0) if stops else 0
     # Only moves in the direction of the total move explain the final rank.
-    turns = [
-        (abs(before.rank - after.rank), -i, before, column, after)
-        for i, ((_, before), (column, after)) in enumerate(pairwise(stops))
-        if (before.rank - after.rank) * up > 0
-    ]
+    turns = [turn for turn in pairwise(stops) if _ranks_gained(*turn) * up > 0]
     if not turns:
         lists = [column for column in flow.columns if column.first_stage]
         labels = [column.label for column in lists if column.key in path.places]
@@ -210,8 +200,8 @@ def _move_reason(path: HitPath, flow: Flow, stops: list[tuple[FlowColumn, FlowPo
             return "kept its rank"
         in_lists = "in all lists" if len(labels) == len(lists) else f"only in {' and '.join(labels)}"
         return f"kept its rank; {in_lists}"
-    # Report the largest move. The negative index prefers the earlier of two equal moves.
-    _, _, before, column, after = max(turns, key=lambda turn: turn[:2])
+    # Report the largest move, or the earlier of two equal moves.
+    (_, before), (column, after) = max(turns, key=lambda turn: abs(_ranks_gained(*turn)))
     # A column may be shared by several stages. Only the first one moved the hit.
     stage = column.label.partition(", ")[0]
     ranks = f"{ordinal(before.rank)} to {ordinal(after.rank)}"
@@ -234,10 +224,7 @@ TITLE_WORDS = 9
 
 
 def hit_title(hit: Hit) -> str:
-    """Return a display title for a hit: title › heading, its file name, or its id unless that is a digest.
-
-    Without any of these, the title is the first words of the text.
-    """
+    """Return title › heading, the file name, the id unless it is a digest, or the first words of the text."""
     title, heading = (str(hit.metadata.get(key) or "").strip() for key in ("title", "heading"))
     if title and (heading == title or heading.startswith(f"{title} › ")):
         title = ""  # the heading already starts with the title
@@ -251,14 +238,14 @@ def hit_title(hit: Hit) -> str:
 
 def hit_location(hit: Hit) -> str:
     """Return the path, page and line of a hit, or "" if its title shows the same."""
-    parts = [str(hit.metadata.get("path") or "")]
+    parts, title = [str(hit.metadata.get("path") or "")], hit_title(hit)
     for key, label in (("page", "p. "), ("slide", "slide "), ("sheet", "sheet "), ("line", "line ")):
         if hit.metadata.get(key) is not None:
             parts.append(f"{label}{hit.metadata[key]}")
-    if not parts[0] and hit_title(hit) != hit.id and not _DIGEST.fullmatch(hit.id):
+    if not parts[0] and title != hit.id and not _DIGEST.fullmatch(hit.id):
         parts.append(hit.id)
-    text = " · ".join(part for part in parts if part)
-    return "" if text == hit_title(hit) else text
+    text = " · ".join(filter(None, parts))
+    return "" if text == title else text
 
 
 def hit_body(hit: Hit) -> str:
@@ -280,8 +267,7 @@ def snippet_parts(text: str, query: str, *, length: int) -> list[tuple[str, bool
     return [part for part in (*parts, (best.text[position:], False)) if part[0]]
 
 
-MAX_FALLEN = 3
-"""Maximum number of hits to show that ranked high in some column but are not among the top hits."""
+MAX_FALLEN = 3  # displayed hits that ranked high in some column but are not among the top hits
 
 
 class Node(NamedTuple):
@@ -310,8 +296,7 @@ class HitLine(NamedTuple):
 class Layout:
     """The columns, lines and rows of a picture.
 
-    Two or more lists that were searched concurrently are not successive steps. They are stored in `lists` and
-    drawn side by side. Their lines join at the first column.
+    Lists that were searched concurrently are drawn next to each other; their lines join at the first column.
     """
 
     columns: tuple[FlowColumn, ...]

@@ -43,8 +43,7 @@ def why_all(ranking: Ranking) -> dict[str, str]:
     return _explain_hits(ranking, ranking.ids)
 
 
-MAX_COMPARED = 200
-"""Maximum number of hits for which `why_all` names the deciding part of the score."""
+MAX_COMPARED = 200  # hits for which `why_all` names the deciding part of the score
 
 
 @lru_cache(maxsize=1024)
@@ -76,17 +75,15 @@ def describe_parts(step: Step) -> str:
 def deciding_parts(trace: Trace, ids: Iterable[str]) -> dict[str, str]:
     """Describe the deciding part of the score for each hit that the blend moved.
 
-    A hit is compared with the hits that it overtook, or that overtook it. The deciding part is the one that
-    differs most in the direction of the move.
+    It is the part that differs most from the hits that this hit overtook, or that overtook it.
     """
     blends = [record for record in trace.by_kind(StageKind.GUARD) if record.parts]
     orders = trace.by_kind(StageKind.FUSE) or trace.by_kind(StageKind.RETRIEVE)[:1]
     if not blends or not orders:
         return {}
     blend, before, after = blends[-1], orders[-1].positions(), blends[-1].positions()
-    return {
-        id: part for id in ids if id in before and id in after and (part := _deciding_part(blend, id, before, after))
-    }
+    parts = {id: _deciding_part(blend, id, before, after) for id in ids if id in before and id in after}
+    return {id: part for id, part in parts.items() if part}
 
 
 def _deciding_part(blend: StageRecord, id: str, before: Mapping[str, int], after: Mapping[str, int]) -> str:
@@ -139,16 +136,11 @@ def _explain_unknown(ranking: Ranking, id: str) -> str:
         )
     failed = ", ".join(f"{store} ({reason})" for store, reason in ranking.failures.items())
     cause = f" These stores failed: {failed}." if failed else ""
-    approximate = [
-        record.source for record in ranking.trace.by_kind(StageKind.RETRIEVE) if record.note == "approximate"
-    ]
-    if approximate:
+    lists = ranking.trace.by_kind(StageKind.RETRIEVE)
+    if approximate := [record.source for record in lists if record.note == "approximate"]:
         cause += f" Approximate search may have missed it: {', '.join(approximate)}."
-    pool = len(ranking.hits) + len(ranking.cut)
-    return (
-        f"{id!r} was not among the {pool} candidates, so there was nothing to rank.{cause}"
-        " Check the id, or let the first stage fetch more."
-    )
+    reason = f"was not among the {len(ranking.hits) + len(ranking.cut)} candidates, so there was nothing to rank"
+    return f"{id!r} {reason}.{cause} Check the id, or let the first stage fetch more."
 
 
 def _count_candidates(ranking: Ranking) -> str:
@@ -162,10 +154,7 @@ def _weight_notes(trace: Trace) -> set[str]:
 
 
 def _describe_steps(steps: Sequence[Step], decided: str = "", *, skip: Collection[str] = ()) -> list[str]:
-    """Return one sentence per stage, without the notes in `skip`.
-
-    `decided` describes the part of the blended score that moved the hit.
-    """
+    """Return a sentence per stage, without the notes in `skip`. `decided` is the part of the score that decided."""
     labels = Counter(_list_label(step) for step in steps if step.kind is StageKind.RETRIEVE)
     sentences: list[str] = []
     start = rank = 0

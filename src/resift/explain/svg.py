@@ -1,8 +1,4 @@
-"""Draw the rank flow as SVG. The basic shapes are shared with the plots of evaluation reports.
-
-One curve per hit leads from stage to stage. Lists that were searched concurrently are stacked on the left; the
-curves of a hit join at the first stage after them. CSS classes set the colors. All text is escaped.
-"""
+"""Draw the rank flow as SVG, and escape text. The basic shapes are shared with the plots of evaluation reports."""
 
 from __future__ import annotations
 
@@ -10,10 +6,9 @@ import base64
 import hashlib
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from importlib import resources
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from markupsafe import Markup, escape
 
@@ -37,10 +32,8 @@ def join_markup(parts: Iterable[object], separator: str = "") -> Markup:
 
 def html_page(title: str, body: Markup, *, style: str, script: str) -> str:
     """Return a self-contained page whose security policy allows only this style and this script."""
-    policy = (
-        f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )
+    sources = f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; img-src data:"
+    policy = f"{sources}; base-uri 'none'; form-action 'none'"
     head = html(
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta http-equiv="Content-Security-Policy" content="{}">\n'
@@ -78,10 +71,9 @@ PAGE_COLORS = _COLORS.replace("SCOPE", ":root")
 PICTURE_STYLE = PAGE_COLORS + ".flow { background: var(--bg); }" + FLOW_STYLE
 """Style of the picture with its colors, for pages that embed it."""
 
+_OWN_COLORS = _COLORS.replace("SCOPE", ".flow")  # so other pictures in a notebook keep their colors
 _FILE_STYLE = (
-    _COLORS.replace("SCOPE", ".flow")  # so other pictures in a notebook keep their colors
-    + ".flow { background: var(--bg); } svg.flow { max-width: 100%; height: auto; }"
-    + FLOW_STYLE
+    f"{_OWN_COLORS}.flow {{ background: var(--bg); }} svg.flow {{ max-width: 100%; height: auto; }}{FLOW_STYLE}"
 )
 
 Anchor = Literal["start", "middle", "end"]
@@ -115,20 +107,15 @@ def svg_circle(x: float, y: float, radius: float, *, css: str, title: str = "") 
 
 def svg_rect(x: float, y: float, width: float, height: float, *, css: str, title: str = "") -> Markup:
     """Return a rectangle, with a tooltip if it has a title."""
-    return html(
-        '<rect class="{}" x="{:.2f}" y="{:.2f}" width="{:.2f}" height="{:.2f}">{}</rect>',
-        css, x, y, width, height, svg_title(title),
-    )  # fmt: skip
+    shape = '<rect class="{}" x="{:.2f}" y="{:.2f}" width="{:.2f}" height="{:.2f}">{}</rect>'
+    return html(shape, css, x, y, width, height, svg_title(title))
 
 
 def svg_curve(x1: float, y1: float, x2: float, y2: float, *, css: str = "") -> Markup:
     """Return an S-shaped curve that leaves and arrives horizontally."""
     middle = (x1 + x2) / 2
-    kind = html(' class="{}"', css) if css else ""
-    return html(
-        '<path{} d="M{:.1f} {:.1f}C{:.1f} {:.1f} {:.1f} {:.1f} {:.1f} {:.1f}"/>',
-        kind, x1, y1, middle, y1, middle, y2, x2, y2,
-    )  # fmt: skip
+    points = html("M{:.1f} {:.1f}C{:.1f} {:.1f} {:.1f} {:.1f} {:.1f} {:.1f}", x1, y1, middle, y1, middle, y2, x2, y2)
+    return html('<path{} d="{}"/>', html(' class="{}"', css) if css else "", points)
 
 
 def svg_title(text: str) -> Markup:
@@ -136,15 +123,12 @@ def svg_title(text: str) -> Markup:
     return html("<title>{}</title>", text) if text else Markup()
 
 
-@dataclass(frozen=True, slots=True)
-class PictureSize:
+class PictureSize(NamedTuple):
     """The dimensions of a picture in pixels."""
 
     width: int
     label: int
     row: int = 38
-    list_row: int = 19
-    """Minimum height of a row in a list."""
     radius: int = 12
     top: int = 58
     left: int = 30
@@ -153,7 +137,7 @@ class PictureSize:
 
 WIDE = PictureSize(width=1088, label=330)
 NARROW = PictureSize(width=358, label=40, row=32, radius=11, top=46, left=16)
-
+_LIST_ROW = 19  # minimum height of a row in a list
 _QUERY_HEIGHT = 40  # space for the query above a standalone picture
 
 
@@ -167,7 +151,7 @@ class Grid:
         self._count = len(layout.columns) + self._fork
         # Each list has a row for its name above its hits.
         slots = sum(layout.list_size(i) + 1 for i in range(len(layout.lists)))
-        body = max(size.row * layout.rows, size.list_row * slots)
+        body = max(size.row * layout.rows, _LIST_ROW * slots)
         self.step = min(size.row, body / slots) if slots else 0.0
         self.height = size.top + body + 10
         self._shift = (body - size.row * layout.rows) / 2
@@ -236,9 +220,8 @@ def picture(
         body.append(svg_text(x - grid.list_radius, y + 4, name, css="stage list"))
         if size:
             body.append(svg_line(x, grid.list_y(i, 0), x, grid.list_y(i, size - 1), css="guide"))
-    return svg_element(
-        frame.width, grid.height + query_height, body, css=f"flow {kind}", label=label, role="group", top=-query_height
-    )
+    height, css = grid.height + query_height, f"flow {kind}"
+    return svg_element(frame.width, height, body, css=css, label=label, role="group", top=-query_height)
 
 
 def _column_heading(column: FlowColumn, i: int, grid: Grid) -> Markup:
@@ -261,15 +244,12 @@ def _column_heading(column: FlowColumn, i: int, grid: Grid) -> Markup:
 def _hit_line(line: HitLine, grid: Grid, *, links: bool, marked: bool) -> Markup:
     layout = grid.layout
     ranks = [f"{column.label} {line.rank_in(i) or 'not found'}" for i, column in enumerate(layout.lists)]
-    ranks += [
-        f"{layout.columns[node.column].label} {node.rank if node.rank is not None else 'not found'}"
-        for node in line.nodes
-    ]
+    ranks += [f"{layout.columns[node.column].label} {node.rank or 'not found'}" for node in line.nodes]
     label = f"{hit_title(line.path.hit)}: {', '.join(ranks)}. {line.move.reason}."
     shapes = [svg_title(label)]
     for node in line.list_nodes if line.nodes else ():
-        x, y = grid.x(-1), grid.list_y(node.column, node.row)
-        shapes.append(svg_curve(x, y, grid.x(0), grid.y(line.nodes[0].row)))
+        start_y, end_y = grid.list_y(node.column, node.row), grid.y(line.nodes[0].row)
+        shapes.append(svg_curve(grid.x(-1), start_y, grid.x(0), end_y))
     for start, end in pairwise(line.nodes):
         css = "unknown" if start.rank is None or end.rank is None else ""
         shapes.append(svg_curve(grid.x(start.column), grid.y(start.row), grid.x(end.column), grid.y(end.row), css=css))

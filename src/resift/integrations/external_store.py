@@ -48,9 +48,9 @@ _CODE_ERRORS = (TypeError, AttributeError, LookupError, NameError, ImportError, 
 class ExternalStore:
     """Queries an index through one function and adds k, filters, a stable order and safe error messages.
 
-    A sync function runs in a thread. It returns `Found` rows, hits or dicts. `where` filters the results: more
-    are fetched until k documents match or the index has no more. Beyond 2,000 documents the search stops and
-    its results are marked as approximate. A circuit breaker skips an index that keeps failing.
+    The function returns `Found` rows, hits or dicts; a sync one runs in a thread. With `where`, more are fetched until
+    k documents match. Beyond 2,000 documents the search stops and its results are marked as approximate. A circuit
+    breaker skips an index that keeps failing.
     """
 
     kind = "search"
@@ -132,10 +132,7 @@ def make_fusion_pipeline(
     weights: Sequence[float] | None = None,
     rerank: Scorer | None = None,
 ) -> Pipeline:
-    """Return a pipeline over a framework's retrievers. Each becomes a store with its own circuit breaker.
-
-    `weights` sets the RRF weights, one per retriever. A custom `fuse` brings its own weights.
-    """
+    """Return a pipeline over a framework's retrievers, each a store with a breaker. `weights` are those of RRF."""
     if not isinstance(retrievers, Mapping):
         retrievers = {f"{type(item).__name__}-{number}": item for number, item in enumerate(retrievers, start=1)}
     if weights is not None:
@@ -155,10 +152,7 @@ async def embed_lists(embedder: Embedder, texts: Sequence[str], kind: EmbedKind)
 
 
 class HitMetadata(TypedDict):
-    """Metadata that every adapter adds to a framework's document.
-
-    An unscored document has the `relevance_score` None. `why` explains its rank in words.
-    """
+    """Metadata that every adapter adds to a framework's document. Unscored documents have no `relevance_score`."""
 
     relevance_score: float | None
     tier: str | None
@@ -169,37 +163,25 @@ class HitMetadata(TypedDict):
 
 def hits_with_metadata(ranking: Ranking) -> Iterator[tuple[Hit, HitMetadata]]:
     """Yield each hit with the metadata that adapters add to its document."""
-    reasons = ranking.why_all()
+    reasons, tier, degraded, reason = ranking.why_all(), ranking.tier, ranking.degraded, ranking.reason
     for hit, score in zip(ranking, ranking.scores(), strict=True):
-        metadata: HitMetadata = {
-            "relevance_score": score,
-            "tier": ranking.tier,
-            "degraded": ranking.degraded,
-            "reason": ranking.reason,
-            "why": reasons[hit.id],
-        }
-        yield hit, metadata
+        why = reasons[hit.id]
+        yield hit, HitMetadata(relevance_score=score, tier=tier, degraded=degraded, reason=reason, why=why)
 
 
 async def rerank_items(
     query: str, items: Sequence[T], texts: Iterable[tuple[str, Metadata]], *, source: str, **options: Any
 ) -> list[tuple[T, HitMetadata]]:
-    """Rerank documents of a framework by their texts and metadata. `options` are those of `rerank`.
-
-    The ids of the hits are positions, because ids are optional in most frameworks.
-    """
+    """Rerank documents of a framework by position, because most have no ids. `options` are those of `rerank`."""
     hits = [Hit(str(i), text, source=source, metadata=metadata) for i, (text, metadata) in enumerate(texts)]
     ranking = await arerank(query, hits, **options)
     return [(items[int(hit.id)], added) for hit, added in hits_with_metadata(ranking)]
 
 
-_REMOVED = {
-    "chroma_store": "ChromaCollection(collection)",
-    "elasticsearch_store": "ElasticsearchQuery(index, client=…)",
-}
+_NEW = {"chroma_store": "ChromaCollection(collection)", "elasticsearch_store": "ElasticsearchQuery(index, client=…)"}
 
 
 def __getattr__(name: str) -> object:
-    if name in _REMOVED:
-        raise ImportError(f"{name} of Resift 0.2 was removed. Use resift.stores.tables.{_REMOVED[name]}.")
+    if name in _NEW:
+        raise ImportError(f"{name} of Resift 0.2 was removed. Use resift.stores.tables.{_NEW[name]}.")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

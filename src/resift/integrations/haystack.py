@@ -23,16 +23,8 @@ from haystack.document_stores.types import DocumentStore
 
 from resift._internal.sync import run_sync, sync_method
 from resift.index import Index
-from resift.integrations.external_store import (
-    ExternalStore,
-    Found,
-    HitMetadata,
-    Searchable,
-    embed_lists,
-    hits_with_metadata,
-    make_pipeline,
-    rerank_items,
-)
+from resift.integrations import external_store as adapters
+from resift.integrations.external_store import ExternalStore, Found, HitMetadata, Searchable, embed_lists
 from resift.models.embedder import DEFAULT_EMBEDDER, Embedder
 from resift.pipeline.pipeline import Pipeline
 from resift.plugins import load_reranker
@@ -44,17 +36,9 @@ from resift.resilience import CircuitBreaker
 from resift.types import Hit, JsonMapping, JsonObject, Where
 
 __all__ = [
-    "ResiftDocumentEmbedder",
-    "ResiftJoiner",
-    "ResiftRanker",
-    "ResiftRetriever",
-    "ResiftTextEmbedder",
-    "haystack_store",
-]
+    "ResiftDocumentEmbedder", "ResiftJoiner", "ResiftRanker", "ResiftRetriever", "ResiftTextEmbedder", "haystack_store",
+]  # fmt: skip
 __path__: list[str] = []  # pipelines saved by 0.2 name modules such as resift.integrations.haystack.ranker
-
-Filters = JsonMapping
-
 
 Documents = dict[str, list[Document]]
 """The output of a ranker, a retriever or a joiner: {"documents": …}."""
@@ -81,10 +65,9 @@ class Serializable:
 class ResiftRanker(Serializable):
     """Reranks documents and keeps the best `top_k`. Does not raise if a reranker fails.
 
-    `reranker` is the name of any Resift reranker ("voyage", "tei", …), configured by `reranker_options`. Such a
-    pipeline can be saved as YAML. `scorer` takes an object instead, which cannot be saved. The API key of a
-    hosted reranker comes from its environment variable and is never saved. Documents are copied; their meta
-    gets `relevance_score`, `tier`, `degraded`, `reason` and `why`.
+    `reranker` is the name of any Resift reranker ("voyage", "tei", …), configured by `reranker_options`. `scorer`
+    takes an object instead, which cannot be saved as YAML. The API key of a hosted reranker comes from its environment
+    variable. Documents are copied; their meta gets `relevance_score`, `tier`, `degraded`, `reason` and `why`.
     """
 
     saved = ("model", "top_k", "deadline_s", "meta_fields_to_embed", "reranker", "reranker_options")
@@ -128,8 +111,9 @@ class ResiftRanker(Serializable):
             fields = [document.meta.get(name) for name in self.meta_fields_to_embed]
             text = "\n".join([*(str(value) for value in fields if value), document.content or ""])
             texts.append((text, document.meta))
-        options = {"k": top_k or self.top_k, "model": self.model, "scorer": self._load_scorer()}
-        reranked = await rerank_items(query, documents, texts, source="haystack", deadline_s=self.deadline_s, **options)
+        options: JsonObject = {"k": top_k or self.top_k, "model": self.model, "scorer": self._load_scorer()}
+        options |= {"source": "haystack", "deadline_s": self.deadline_s}
+        reranked = await adapters.rerank_items(query, documents, texts, **options)
         return {"documents": [_add_metadata(document, added) for document, added in reranked]}
 
     run = sync_method(run_async, "run")
@@ -184,18 +168,12 @@ class ResiftRetriever(Serializable):
     @component.output_types(documents=list[Document])
     async def run_async(self, query: str, filters: JsonObject | None = None, top_k: int | None = None) -> Documents:
         """Return the best documents, best first."""
-        ranking = await self._open().search(
-            query,
-            k=self.top_k if top_k is None else top_k,
-            where=_convert_filters(self.filters if filters is None else filters),
-            deadline_s=self.deadline_s,
-        )
-        return {
-            "documents": [
-                _add_metadata(Document(id=hit.id, content=hit.text, meta=dict(hit.metadata)), added)
-                for hit, added in hits_with_metadata(ranking)
-            ]
-        }
+        k = self.top_k if top_k is None else top_k
+        where = _convert_filters(self.filters if filters is None else filters)
+        ranking = await self._open().search(query, k=k, where=where, deadline_s=self.deadline_s)
+        found = [Document(id=hit.id, content=hit.text, meta=dict(hit.metadata)) for hit in ranking]
+        added = adapters.hits_with_metadata(ranking)
+        return {"documents": [_add_metadata(document, more) for document, (_, more) in zip(found, added, strict=True)]}
 
     run = sync_method(run_async, "run")
 
@@ -203,7 +181,7 @@ class ResiftRetriever(Serializable):
         if self._pipeline is None:
             if isinstance(self.source, str):
                 self._index = Index(self.source, read_only=True)
-            self._pipeline = make_pipeline(self._index or self.source)
+            self._pipeline = adapters.make_pipeline(self._index or self.source)
         return self._pipeline
 
     def to_dict(self) -> JsonObject:
@@ -223,7 +201,7 @@ def _add_metadata(document: Document, metadata: HitMetadata) -> Document:
 _OPERATORS = {"==": "=", "!=": "!=", "in": "=", "not in": "!=", ">": ">", ">=": ">=", "<": "<", "<=": "<="}
 
 
-def _convert_filters(filters: Filters | None) -> Where | None:
+def _convert_filters(filters: JsonMapping | None) -> Where | None:
     """Convert Haystack's comparisons, joined by AND, to a `where` filter. A `where` filter is returned unchanged."""
     if filters is None or not ({"operator", "conditions"} & filters.keys()):
         return filters
@@ -240,17 +218,15 @@ def _convert_filters(filters: Filters | None) -> Where | None:
     return where
 
 
-def _flatten_conditions(filters: Filters) -> list[Filters]:
+def _flatten_conditions(filters: JsonMapping) -> list[JsonMapping]:
     if "conditions" not in filters:
         missing = [key for key in ("field", "operator", "value") if key not in filters]
         if missing:
             raise InputError(f"A condition in filters has no {missing[0]!r}; set field, operator and value.")
         return [filters]
     if filters.get("operator") != "AND":
-        raise InputError(
-            f"filters joins conditions with {filters.get('operator')!r}; stores support only AND. "
-            "For alternative values of one field, use the operator 'in'."
-        )
+        problem = f"filters joins conditions with {filters.get('operator')!r}; stores support only AND"
+        raise InputError(f"{problem}. For alternative values of one field, use the operator 'in'.")
     return [each for condition in filters["conditions"] for each in _flatten_conditions(condition)]
 
 
@@ -277,13 +253,13 @@ class ResiftJoiner(Serializable):
         """Return the fused documents without duplicates, best first."""
         first: dict[str, Document] = {}
         lists: dict[str, list[Hit]] = {}
-        for number, group in enumerate(documents, start=1):
-            name = f"list-{number}"
+        for name, group in ((f"list-{number}", group) for number, group in enumerate(documents, start=1)):
             lists[name] = [Hit(each.id, each.content or "", each.score, name) for each in group]
             for document in group:
                 first.setdefault(document.id, document)
         ranking = fuse(lists, k=self.top_k if top_k is None else top_k, method=self.method, **self.options)
-        return {"documents": [_add_metadata(first[hit.id], added) for hit, added in hits_with_metadata(ranking)]}
+        added = adapters.hits_with_metadata(ranking)
+        return {"documents": [_add_metadata(first[hit.id], more) for hit, more in added]}
 
     run = sync_method(run_async, "run")
 
@@ -344,8 +320,7 @@ def haystack_store(
 ) -> ExternalStore:
     """Return a store that uses a keyword retriever, or a vector retriever with its query embedder.
 
-    For Haystack's in-memory document store, a keyword retriever is created. For other document stores, pass
-    their retriever.
+    Of document stores, only Haystack's in-memory store is accepted; for others, pass their retriever.
     """
     if isinstance(retriever, InMemoryDocumentStore):
         retriever = InMemoryBM25Retriever(retriever)
@@ -375,12 +350,8 @@ async def _run_component(target: Any, **inputs: object) -> JsonObject:
 
 
 # Component types of pipelines saved by 0.2. Remove in 0.4.
-component.registry.update(
-    {
-        f"{__name__}.embedders.ResiftDocumentEmbedder": ResiftDocumentEmbedder,
-        f"{__name__}.embedders.ResiftTextEmbedder": ResiftTextEmbedder,
-        f"{__name__}.joiner.ResiftJoiner": ResiftJoiner,
-        f"{__name__}.ranker.ResiftRanker": ResiftRanker,
-        f"{__name__}.retriever.ResiftRetriever": ResiftRetriever,
-    }
-)
+for _module, _component in (
+    ("embedders", ResiftDocumentEmbedder), ("embedders", ResiftTextEmbedder), ("joiner", ResiftJoiner),
+    ("ranker", ResiftRanker), ("retriever", ResiftRetriever),
+):  # fmt: skip
+    component.registry[f"{__name__}.{_module}.{_component.__name__}"] = _component

@@ -13,12 +13,8 @@ from resift.errors import InputError, require
 
 require("langchain_core", extra="langchain")
 
-from langchain_core.callbacks import (
-    AsyncCallbackManager,
-    AsyncCallbackManagerForRetrieverRun,
-    CallbackManagerForRetrieverRun,
-    Callbacks,
-)
+from langchain_core import callbacks as lc
+from langchain_core.callbacks import AsyncCallbackManager, Callbacks
 from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.retrievers import BaseRetriever
@@ -27,16 +23,8 @@ from pydantic import ConfigDict, Field, PrivateAttr
 
 from resift._internal.sync import run_sync
 from resift.external.candidates import content_id
-from resift.integrations.external_store import (
-    ExternalStore,
-    Found,
-    Searchable,
-    embed_lists,
-    hits_with_metadata,
-    make_fusion_pipeline,
-    make_pipeline,
-    rerank_items,
-)
+from resift.integrations import external_store as adapters
+from resift.integrations.external_store import ExternalStore, Found, Searchable, embed_lists
 from resift.models.embedder import DEFAULT_EMBEDDER, Embedder
 from resift.pipeline.pipeline import Pipeline
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
@@ -73,22 +61,19 @@ class ResiftReranker(BaseDocumentCompressor):
         manager = AsyncCallbackManager.configure(inheritable_callbacks=callbacks)
         inputs = {"query": query, "documents": list(documents)}
         run = await manager.on_chain_start({"name": type(self).__name__}, inputs)
+        texts = [(document.page_content, document.metadata) for document in documents]
+        options = {"k": self.top_n, "model": self.model, "scorer": self.scorer, "deadline_s": self.deadline_s}
         try:
-            reranked = await self._rerank(query, documents)
+            reranked = await adapters.rerank_items(query, documents, texts, source="langchain", **options)
         except BaseException as exc:
             await run.on_chain_error(exc)
             raise
-        await run.on_chain_end({"documents": reranked})
-        return reranked
-
-    async def _rerank(self, query: str, documents: Sequence[Document]) -> list[Document]:
-        texts = [(document.page_content, document.metadata) for document in documents]
-        options = {"k": self.top_n, "model": self.model, "scorer": self.scorer, "deadline_s": self.deadline_s}
-        reranked = await rerank_items(query, documents, texts, source="langchain", **options)
-        return [
+        copies = [
             Document(page_content=document.page_content, metadata={**document.metadata, **added}, id=document.id)
             for document, added in reranked
         ]
+        await run.on_chain_end({"documents": copies})
+        return copies
 
 
 class SearchingRetriever(BaseRetriever):
@@ -104,29 +89,26 @@ class SearchingRetriever(BaseRetriever):
     def _pipeline(self) -> Pipeline: ...
 
     def _get_relevant_documents(
-        self, query: str, *, run_manager: CallbackManagerForRetrieverRun, k: int | None = None
+        self, query: str, *, run_manager: lc.CallbackManagerForRetrieverRun, k: int | None = None
     ) -> list[Document]:
         return run_sync(self._search(query, k))
 
     async def _aget_relevant_documents(
-        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, k: int | None = None
+        self, query: str, *, run_manager: lc.AsyncCallbackManagerForRetrieverRun, k: int | None = None
     ) -> list[Document]:
         return await self._search(query, k)
 
     async def _search(self, query: str, k: int | None) -> list[Document]:
         limit = self.k if k is None else k
         ranking = await self._pipeline().search(query, k=limit, where=self.where, deadline_s=self.deadline_s)
-        return [
-            Document(page_content=hit.text, metadata={**hit.metadata, **added}, id=hit.id)
-            for hit, added in hits_with_metadata(ranking)
-        ]
+        hits = adapters.hits_with_metadata(ranking)
+        return [Document(page_content=hit.text, metadata={**hit.metadata, **more}, id=hit.id) for hit, more in hits]
 
 
 class ResiftRetriever(SearchingRetriever):
     """Searches `source` (an Index, a Pipeline, or one or more stores) and returns the best k documents.
 
-    Documents have the ids and metadata of the hits, plus `relevance_score`, `tier`, `degraded`, `reason`
-    and `why`.
+    Documents have the ids and metadata of the hits, plus `relevance_score`, `tier`, `degraded`, `reason` and `why`.
     """
 
     source: Searchable
@@ -135,7 +117,7 @@ class ResiftRetriever(SearchingRetriever):
     def _pipeline(self) -> Pipeline:
         # Create the pipeline once, so its circuit breakers and models keep their state.
         if self._cached is None:
-            self._cached = make_pipeline(self.source)
+            self._cached = adapters.make_pipeline(self.source)
         return self._cached
 
 
@@ -156,9 +138,8 @@ class ResiftFusionRetriever(SearchingRetriever):
     def model_post_init(self, context: object, /) -> None:
         """Build the pipeline once, so its circuit breakers keep their state."""
         super().model_post_init(context)
-        self._fused = make_fusion_pipeline(
-            self.retrievers, langchain_store, fuse=self.fuse, weights=self.weights, rerank=self.rerank
-        )
+        options = {"fuse": self.fuse, "weights": self.weights, "rerank": self.rerank}
+        self._fused = adapters.make_fusion_pipeline(self.retrievers, langchain_store, **options)
 
     def _pipeline(self) -> Pipeline:
         return self._fused
@@ -188,9 +169,10 @@ class ResiftEmbeddings(Embeddings):
         return (await embed_lists(self._embedder, [text], "query"))[0]
 
 
-def langchain_store(
-    source: BaseRetriever | VectorStore, *, name: str = "", breaker: CircuitBreaker | None = None
-) -> ExternalStore:
+Source = BaseRetriever | VectorStore
+
+
+def langchain_store(source: Source, *, name: str = "", breaker: CircuitBreaker | None = None) -> ExternalStore:
     """Return a store that uses a vector store (with its scores) or a retriever (with its order only)."""
     if not isinstance(source, (BaseRetriever, VectorStore)):
         raise InputError(f"A {type(source).__name__} is not a LangChain retriever or vector store.")

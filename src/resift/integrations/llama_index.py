@@ -19,34 +19,27 @@ from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, Query
 from llama_index_instrumentation import get_dispatcher
 
 from resift._internal.sync import run_sync
-from resift.integrations.external_store import (
-    ExternalStore,
-    Found,
-    HitMetadata,
-    Searchable,
-    embed_lists,
-    hits_with_metadata,
-    make_fusion_pipeline,
-    make_pipeline,
-    rerank_items,
-)
+from resift.integrations import external_store as adapters
+from resift.integrations.external_store import ExternalStore, Found, HitMetadata, Searchable, embed_lists
 from resift.models.embedder import DEFAULT_EMBEDDER, Embedder
 from resift.protocols import Reranker, Scorer, declared_name
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.resilience import CircuitBreaker
-from resift.types import JsonValue, Where
+from resift.types import JsonObject, JsonValue, Where
 
 __all__ = ["ResiftEmbedding", "ResiftFusionRetriever", "ResiftRerank", "ResiftRetriever", "llama_index_store"]
 
 dispatcher = get_dispatcher(__name__)
 
 
+Nodes = list[NodeWithScore]
+
+
 class ResiftRerank(BaseNodePostprocessor):
     """Reranks nodes and keeps the best `top_n` (0: all). Does not raise if a reranker fails.
 
-    `scorer` replaces the local cross-encoder with a hosted, tiered or custom scorer. Nodes are copied. Their
-    metadata gets `relevance_score`, `tier`, `degraded`, `reason` and `why`, hidden from language models
-    and embedders.
+    `scorer` replaces the local cross-encoder with a hosted, tiered or custom scorer. Nodes are copied. Their metadata
+    gets `relevance_score`, `tier`, `degraded`, `reason` and `why`, hidden from language models and embedders.
     """
 
     model: str = Field(default=DEFAULT_MODEL, description="An allowed cross-encoder.")
@@ -59,24 +52,19 @@ class ResiftRerank(BaseNodePostprocessor):
         """Return the name that LlamaIndex uses."""
         return "ResiftRerank"
 
-    def _postprocess_nodes(
-        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
-    ) -> list[NodeWithScore]:
+    def _postprocess_nodes(self, nodes: Nodes, query_bundle: QueryBundle | None = None) -> Nodes:
         return run_sync(self._apostprocess_nodes(nodes, query_bundle))
 
-    async def _apostprocess_nodes(
-        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
-    ) -> list[NodeWithScore]:
+    async def _apostprocess_nodes(self, nodes: Nodes, query_bundle: QueryBundle | None = None) -> Nodes:
         if query_bundle is None:
             raise InputError("ResiftRerank needs a query; pass query_str or query_bundle.")
-        name = declared_name(self.scorer) or self.model
-        dispatcher.event(
-            ReRankStartEvent(query=query_bundle, nodes=nodes, top_n=self.top_n or len(nodes), model_name=name)
-        )
+        name, top_n = declared_name(self.scorer) or self.model, self.top_n or len(nodes)
+        dispatcher.event(ReRankStartEvent(query=query_bundle, nodes=nodes, top_n=top_n, model_name=name))
         texts = [(_node_text(node.node), node.node.metadata) for node in nodes]
         options = {"k": self.top_n or None, "model": self.model, "scorer": self.scorer, "deadline_s": self.deadline_s}
+        options["source"] = "llama-index"
         reranked = []
-        for node, added in await rerank_items(query_bundle.query_str, nodes, texts, source="llama-index", **options):
+        for node, added in await adapters.rerank_items(query_bundle.query_str, nodes, texts, **options):
             # An unscored node keeps its original score.
             score = node.score if added["relevance_score"] is None else added["relevance_score"]
             reranked.append(NodeWithScore(node=_add_metadata(node.node, added), score=score))
@@ -97,20 +85,16 @@ class ResiftRetriever(BaseRetriever):
         **options: JsonValue,
     ) -> None:
         super().__init__(**options)
-        self._pipeline = make_pipeline(source)
-        self._k = k
-        self._where = where
-        self._deadline_s = deadline_s
+        self._pipeline = adapters.make_pipeline(source)
+        self._search: JsonObject = {"k": k, "where": where, "deadline_s": deadline_s}
 
-    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+    def _retrieve(self, query_bundle: QueryBundle) -> Nodes:
         return run_sync(self._aretrieve(query_bundle))
 
-    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        ranking = await self._pipeline.search(
-            query_bundle.query_str, k=self._k, where=self._where, deadline_s=self._deadline_s
-        )
+    async def _aretrieve(self, query_bundle: QueryBundle) -> Nodes:
+        ranking = await self._pipeline.search(query_bundle.query_str, **self._search)
         nodes = []
-        for hit, added in hits_with_metadata(ranking):
+        for hit, added in adapters.hits_with_metadata(ranking):
             node = TextNode(id_=hit.id, text=hit.text, metadata=dict(hit.metadata))
             nodes.append(NodeWithScore(node=_add_metadata(node, added), score=hit.score))
         return nodes
@@ -134,7 +118,8 @@ class ResiftFusionRetriever(ResiftRetriever):
         deadline_s: float | None = None,
         **options: JsonValue,
     ) -> None:
-        pipeline = make_fusion_pipeline(retrievers, llama_index_store, fuse=fuse, weights=weights, rerank=rerank)
+        stages: JsonObject = {"fuse": fuse, "weights": weights, "rerank": rerank}
+        pipeline = adapters.make_fusion_pipeline(retrievers, llama_index_store, **stages)
         super().__init__(pipeline, k=k, deadline_s=deadline_s, **options)
 
 
@@ -187,6 +172,9 @@ def llama_index_store(
     return ExternalStore(name or type(retriever).__name__, fetch, breaker=breaker)
 
 
+_HIDDEN = ("excluded_llm_metadata_keys", "excluded_embed_metadata_keys")
+
+
 def _node_text(node: BaseNode) -> str:
     """Return the text for the reranker, without metadata."""
     return node.get_content(metadata_mode=MetadataMode.NONE)
@@ -194,10 +182,5 @@ def _node_text(node: BaseNode) -> str:
 
 def _add_metadata(node: BaseNode, metadata: HitMetadata) -> BaseNode:
     """Return a copy of the node with added metadata, hidden from language models and embedders."""
-    return node.model_copy(
-        update={
-            "metadata": {**node.metadata, **metadata},
-            "excluded_llm_metadata_keys": [*node.excluded_llm_metadata_keys, *metadata],
-            "excluded_embed_metadata_keys": [*node.excluded_embed_metadata_keys, *metadata],
-        }
-    )
+    hidden = {name: [*getattr(node, name), *metadata] for name in _HIDDEN}
+    return node.model_copy(update={"metadata": {**node.metadata, **metadata}, **hidden})

@@ -79,16 +79,14 @@ def create_mcp_server(
     if index is not None or agent is not None:
         readers.append(tools.ask)
     for tool in (*readers, *writers):
-        annotations = ToolAnnotations(
+        hints = ToolAnnotations(
             read_only_hint=tool in readers,
             destructive_hint=tool.__name__ == "delete" if tool in writers else None,
             idempotent_hint=True,
             open_world_hint=False,
         )
         text = inspect.getdoc(tool)  # without its indentation, which Python 3.13 removes and 3.11 keeps
-        server.tool(name=tool.__name__, description=text, annotations=annotations, structured_output=True)(
-            _hide_errors(tool)
-        )
+        server.add_tool(_hide_errors(tool), tool.__name__, description=text, annotations=hints, structured_output=True)
     if index is not None:
 
         async def document(id: str) -> str:
@@ -116,10 +114,7 @@ def _hide_errors(tool: Tool) -> Tool:
 
 
 def app_with_mcp(options: ServerOptions) -> Any:
-    """Return the ASGI app of `resift serve` with MCP at /mcp, behind the same keys.
-
-    The tools are read-only. They search the first store, the pack, or both.
-    """
+    """Return the ASGI app of `resift serve` with read-only tools for the first store, the pack, or both at /mcp."""
     from mcp.server.transport_security import TransportSecuritySettings
 
     from resift.server.app import serve_app
@@ -133,9 +128,8 @@ def app_with_mcp(options: ServerOptions) -> Any:
     server = create_mcp_server(index, agent=agent)
     # The enclosing app rejects foreign hosts and origins unless they send a key.
     security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
-    mounted = server.streamable_http_app(
-        streamable_http_path="/", stateless_http=True, json_response=True, transport_security=security
-    )
+    transport: JsonObject = {"streamable_http_path": "/", "stateless_http": True, "json_response": True}
+    mounted = server.streamable_http_app(transport_security=security, **transport)
     return serve_app(options, mounts={"/mcp": mounted}, lifespans=[lambda _app: server.session_manager.run()])
 
 
@@ -220,10 +214,7 @@ class WriteAnswer(BaseModel):
 
 
 class Tools:
-    """The tools for an index, a pack, or both. They enforce the limits.
-
-    Clients see the docstrings of the tools as descriptions.
-    """
+    """The tools for an index, a pack, or both. Clients see their docstrings as descriptions."""
 
     def __init__(self, index: Index | None, agent: KnowledgeGraphAgent | None, limits: ToolLimits) -> None:
         self._index = index
@@ -243,17 +234,13 @@ class Tools:
         self._check("k", k, limits.k)
         self._check("context_tokens", context_tokens, limits.context_tokens)
         ranking = await self._require_index().asearch(query, k=k, where=where, deadline_s=limits.deadline_s)
-        hits = [
-            FoundDocument(
-                rank=rank,
-                id=hit.id,
-                title=str(hit.metadata.get("title") or hit.metadata.get("heading") or hit.id),
-                snippet=snippet(hit.text, query, length=300).text,
-                score=hit.score,
-                metadata=dict(hit.metadata),
+        hits = []
+        for rank, hit in enumerate(ranking, start=1):
+            title = str(hit.metadata.get("title") or hit.metadata.get("heading") or hit.id)
+            text, metadata = snippet(hit.text, query, length=300).text, dict(hit.metadata)
+            hits.append(
+                FoundDocument(rank=rank, id=hit.id, title=title, snippet=text, score=hit.score, metadata=metadata)
             )
-            for rank, hit in enumerate(ranking, start=1)
-        ]
         context = str(await ranking.acontext(context_tokens)) if context_tokens > 0 else None
         return SearchAnswer(hits=hits, degraded=ranking.degraded, reason=ranking.reason, context=context)
 
@@ -277,10 +264,8 @@ class Tools:
             self._check("k", k, limits.documents)
         self._check("query", len(query), limits.query_chars)
         ranking = await arerank(query, documents, k=k, deadline_s=limits.deadline_s)
-        results = [
-            RerankedDocument(index=index, score=score)
-            for index, score in zip(ranking.indices(), ranking.scores(), strict=True)
-        ]
+        scored = zip(ranking.indices(), ranking.scores(), strict=True)
+        results = [RerankedDocument(index=index, score=score) for index, score in scored]
         return RerankAnswer(results=results, degraded=ranking.degraded, reason=ranking.reason)
 
     async def why(self, query: str, id: str, k: int = 10) -> WhyAnswer:

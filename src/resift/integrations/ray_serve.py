@@ -16,8 +16,7 @@ from resift.server import Limits, ServerOptions, serve_app
 from resift.types import JsonMapping
 
 PAIRS = "pairs"
-TARGET_PAIRS = 256
-"""Target for the pairs in progress per replica: one or two seconds of work for the default model on one core."""
+TARGET_PAIRS = 256  # in progress per replica: one or two seconds of work for the default model on one core
 
 
 class PairsPolicy:

@@ -14,16 +14,14 @@ from resift.reranking import rerank
 from resift.resilience import CircuitBreaker
 from resift.types import JsonValue
 
-IndexedScores = list[tuple[int, float]]
+Scored = list[tuple[int, float]]
 
 
 class ResiftSimilarity:
-    """txtai's similarity pipeline: `(query, texts) -> [(index, score)]`, best first.
+    """txtai's similarity pipeline: `(query, texts) -> [(index, score)]`, best first, or a list of these.
 
-    For a list of queries, it returns a list of such results. Pass it to txtai's
-    `Reranker(embeddings, similarity)`, or to anything that accepts a similarity callable. An unscored text, for
-    example after a deadline, ranks last with the lowest score of the others. If no text was scored, ResiftError
-    is raised with the reason, because txtai's result format cannot report it.
+    Pass it to txtai's `Reranker(embeddings, similarity)`. An unscored text, for example after a deadline, ranks last
+    with the lowest score of the others. If no text was scored, ResiftError is raised with the reason.
     """
 
     def __init__(
@@ -33,16 +31,14 @@ class ResiftSimilarity:
         self.scorer = scorer
         self.deadline_s = deadline_s
 
-    def __call__(
-        self, query: str | Sequence[str], texts: Sequence[object], **_: object
-    ) -> IndexedScores | list[IndexedScores]:
+    def __call__(self, query: str | Sequence[str], texts: Sequence[object], **_: object) -> Scored | list[Scored]:
         """Score texts (strings, or txtai's (id, text, …) rows) for one query or several."""
         plain = [_row_text(row) for row in texts]
         if isinstance(query, str):
             return self._score(query, plain)
         return [self._score(text, plain) for text in query]
 
-    def _score(self, query: str, texts: list[str]) -> IndexedScores:
+    def _score(self, query: str, texts: list[str]) -> Scored:
         ranking = rerank(query, texts, model=self.model, scorer=self.scorer, deadline_s=self.deadline_s)
         known = [score for score in ranking.scores() if score is not None]
         if texts and not known:

@@ -1,7 +1,4 @@
-"""Test kit for code that uses or extends Resift: contract checks, fakes and a clock.
-
-The checks raise AssertionError with a sentence that names the broken rule of a reranker, scorer or store.
-"""
+"""Test kit for code that uses or extends Resift: fakes, a clock, and checks that raise AssertionError with a reason."""
 
 from __future__ import annotations
 
@@ -33,9 +30,7 @@ class FakeStore:
     ) -> None:
         self.name = name
         self.queries: list[str] = []
-        self._hits = read_hits(documents, source=name)
-        self._fails = fails
-        self._hangs = hangs
+        self._hits, self._fails, self._hangs = read_hits(documents, source=name), fails, hangs
 
     async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
         """Return at most k hits that share a word with the query."""
@@ -167,43 +162,35 @@ def check_reranker(reranker: Reranker, lists: Sequence[Sequence[Hit]] | None = N
 def check_scorer(scorer: Scorer, *, query: str = QUERY) -> None:
     """Check that a scorer returns one finite score or None per hit, in order and repeatably.
 
-    If the scorer has an `info` (`resift.types.ScorerInfo`), its scores must lie within the declared scale.
-    A pointwise scorer must give a text the same score alone and in a list.
+    Scores must lie within the scale of its `info`, and a pointwise scorer must score a text alone as in a list.
     """
     hits = list({hit.id: hit for ranked in sample_lists() for hit in ranked}.values())
     _expect(isinstance(scorer, Scorer), "it has no `async def score(query, hits, *, deadline)`")
     _expect(bool(declared_name(scorer)), "it has no name")
     scores = run_sync(scorer.score(query, hits, deadline=Deadline.never()))
     _expect(isinstance(scores, Scores), "score must return Scores")
-    _expect(len(scores.values) == len(hits), f"{len(scores.values)} scores for {len(hits)} hits")
-    finite = all(value is None or math.isfinite(value) for value in scores.values)
-    _expect(finite, "scores must be finite or None")
+    values = scores.values
+    _expect(len(values) == len(hits), f"{len(values)} scores for {len(hits)} hits")
+    _expect(all(value is None or math.isfinite(value) for value in values), "scores must be finite or None")
     repeated = run_sync(scorer.score(query, hits, deadline=Deadline.never()))
-    _expect(list(repeated.values) == list(scores.values), "the same input gave different scores")
+    _expect(list(repeated.values) == list(values), "the same input gave different scores")
     declared = getattr(scorer, "info", None)
     _expect(declared is None or isinstance(declared, ScorerInfo), "info must be a resift.types.ScorerInfo")
     info = describe_scorer(scorer)
     name = declared_name(scorer)
     _expect(info.name == name, f"info.name is {info.name!r}, but the name of the scorer is {name!r}")
     low, high = _RANGES.get(info.score_scale, (-math.inf, math.inf))
-    outside = [value for value in scores.values if value is not None and not low <= value <= high]
+    outside = [value for value in values if value is not None and not low <= value <= high]
     _expect(not outside, f"{info.score_scale} scores must be between {low} and {high}; found {outside}")
-    if not info.pointwise:
-        return
-    for hit, list_score in zip(hits, scores.values, strict=True):
-        [single_score] = run_sync(scorer.score(query, [hit], deadline=Deadline.never())).values
+    for hit, value in zip(hits, values, strict=True) if info.pointwise else ():
+        [alone] = run_sync(scorer.score(query, [hit], deadline=Deadline.never())).values
         # Rounding may differ between a batch and a single text.
-        same = single_score is list_score or (
-            single_score is not None and list_score is not None and abs(single_score - list_score) <= 1e-3
-        )
-        _expect(same, f"a pointwise scorer gave {list_score} in a list and {single_score} alone")
+        same = alone is value or (alone is not None and value is not None and abs(alone - value) <= 1e-3)
+        _expect(same, f"a pointwise scorer gave {value} in a list and {alone} alone")
 
 
 async def check_store(store: WritableStore) -> None:
-    """Check an open, empty store: add, get, count, search, filter, update, delete, order and limits.
-
-    The store is empty again afterward.
-    """
+    """Check an open, empty store: add, get, count, search, filter, update, delete, order and limits. Leave it empty."""
     _expect(bool(declared_name(store)), "a store needs a name")
     _expect(await store.count() == 0, "check_store needs an empty store")
     _expect(await store.search(QUERY, k=3) == [], "a search in an empty store must return no hits")
@@ -231,8 +218,8 @@ async def check_store(store: WritableStore) -> None:
     text = "Rome was not built in a day."
     await store.add([{"id": "rome", "text": text, "metadata": {"kind": "saying"}}])
     _expect(await store.count() == 3, "adding an existing id must replace the document")
-    hits = await store.get(["rome", "unknown"])
-    _expect([hit.text for hit in hits] == [text], "get must return the updated text")
+    texts = [hit.text for hit in await store.get(["rome", "unknown"])]
+    _expect(texts == [text], "get must return the updated text")
     _expect(await store.delete(["rome", "unknown"]) == 1, "delete must return the number of deleted documents")
     remaining = {hit.id for hit in await store.search("Rome", k=3)}
     _expect("rome" not in remaining, "search must not return a deleted document")
@@ -247,8 +234,6 @@ def _expect(condition: bool, rule: str) -> None:
 
 def __getattr__(name: str) -> object:
     if name in ("ProviderServer", "FAULTS"):
-        raise ImportError(
-            f"resift.testing.{name} of Resift 0.2 was removed. Start your own HTTP server that responds "
-            "like the provider, and pass its address as base_url."
-        )
+        advice = "Start your own HTTP server that responds like the provider, and pass its address as base_url"
+        raise ImportError(f"resift.testing.{name} of Resift 0.2 was removed. {advice}.")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
