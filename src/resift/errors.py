@@ -73,10 +73,10 @@ class DuplicateIdError(InputError):
 class _Located:
     """Mixin that puts the file and the line in front of the message."""
 
-    def __init__(self, message: str, *, file: str | None = None, line: int | None = None) -> None:
+    def __init__(self, message: str, *, file: object = None, line: int | None = None) -> None:
         place = ":".join(str(part) for part in (file, line) if part is not None)
         super().__init__(f"{place}: {message}" if place else message)  # type: ignore[call-arg]
-        self.file = file
+        self.file = None if file is None else str(file)
         self.line = line
 
 

@@ -1,9 +1,8 @@
 """Tune on a click log: impressions and clicks with positions, corrected for position bias.
 
-Users click what they see, and they mostly see the top of the page. A click at a low position is therefore
-worth more. The propensity of each position is estimated from documents that appeared at different positions
-for the same query (intervention harvesting, Agarwal et al., WSDM 2019). Each click is divided by the
-propensity of its position (Joachims et al., WSDM 2017).
+The propensity of each position is estimated from documents that appeared at different positions for the same query
+(intervention harvesting, Agarwal et al., WSDM 2019). Each click is divided by the propensity of its position (Joachims
+et al., WSDM 2017).
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import csv
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
@@ -19,9 +18,9 @@ from pathlib import Path
 from resift._internal.arrays import np
 from resift.errors import DataFormatError, InputError, require
 from resift.evaluation.measures import bootstrap_interval, randomization_p
-from resift.evaluation.readers import Collection, json_rows, read_lines
+from resift.evaluation.readers import Collection, Run, json_rows, read_lines
 from resift.evaluation.recording import Recording, Replay, Setting, default_setting
-from resift.evaluation.tuning import best_after_cost, gains_over, split_by_hash, weight_steps
+from resift.evaluation.tuning import best_after_cost, split_by_hash, weight_gains
 from resift.external.candidates import content_id
 from resift.types import JsonMapping, JsonValue
 from resift.validation import check_arguments
@@ -47,8 +46,7 @@ _FALSE = {"0", "false", "no", "", "0.0"}
 _EXPECTED = 'lines like {"query": "…", "results": ["a", "b"], "clicked": ["b"]}, or a CSV file'
 _COLUMNS = ("query", "id", "position", "clicked")
 
-Counts = dict[int, list[int]]
-"""Position -> [impressions, clicks] of one document for one query."""
+Counts = dict[int, list[int]]  # position -> [impressions, clicks] of one document for one query
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +65,8 @@ class ClickLog:
 def read_click_log(path: Path | str) -> ClickLog:
     """Read a click log. An invalid row raises DataFormatError with file and line.
 
-    Each line of a JSONL file is a result page (`query`, `results`, and `clicked` with ids or 1-based
-    positions) or a single impression (`query`, `id`, `position`, `clicked`). Each row of a CSV or TSV file
-    is an impression.
+    A line of JSONL is a result page (`query`, `results`, and `clicked` with ids or 1-based positions) or one impression
+    (`query`, `id`, `position`, `clicked`). A row of CSV or TSV is an impression.
     """
     path = Path(path)
     suffixes = [suffix for suffix in path.suffixes if suffix != ".gz"]
@@ -82,7 +79,7 @@ def read_click_log(path: Path | str) -> ClickLog:
         try:
             query, impressions = _parse_row(row)
         except ValueError as exc:
-            raise DataFormatError(str(exc), file=str(path), line=line) from None
+            raise DataFormatError(str(exc), file=path, line=line) from None
         digest = content_id(query)
         queries[digest] = query
         documents = counts.setdefault(digest, {})
@@ -100,15 +97,15 @@ def _csv_rows(path: Path, suffix: str) -> Iterator[tuple[int, JsonMapping]]:
         missing = [name for name in _COLUMNS if name not in header]
         if missing:
             message = f"missing column {', '.join(missing)}; the header must contain query, id, position, clicked"
-            raise DataFormatError(message, file=str(path), line=1)
+            raise DataFormatError(message, file=path, line=1)
         for row in reader:
             if row:
                 if len(row) != len(header):
                     message = f"{len(row)} values in {len(header)} columns; quote values that contain commas"
-                    raise DataFormatError(message, file=str(path), line=reader.line_num)
+                    raise DataFormatError(message, file=path, line=reader.line_num)
                 yield reader.line_num, dict(zip(header, row, strict=True))
     except csv.Error as exc:
-        raise DataFormatError(f"not CSV: {exc}", file=str(path), line=reader.line_num) from None
+        raise DataFormatError(f"not CSV: {exc}", file=path, line=reader.line_num) from None
 
 
 def _parse_row(row: JsonMapping) -> tuple[str, list[tuple[str, int, bool]]]:
@@ -150,9 +147,9 @@ def _read_id(value: JsonValue) -> str:
 def estimate_propensities(log: ClickLog) -> dict[int, float]:
     """Return position -> probability that users look there, relative to the first position.
 
-    Two positions are compared on documents shown at both for the same query. The logarithms of all ratios
-    are fitted by least squares, weighted by their precision. Positions that no chain of comparisons connects
-    to the first one are omitted. All values are between MIN_PROPENSITY and 1.
+    Positions are compared on documents shown at both for the same query. The logarithms of all ratios are fitted by
+    least squares, weighted by their precision. Positions that no chain of comparisons connects to the first are
+    omitted.
     """
     require("numpy", extra="eval")
     # Pair of positions -> for each of the two: clicks on shared documents, weighted click rate and its variance.
@@ -192,11 +189,7 @@ def estimate_propensities(log: ClickLog) -> dict[int, float]:
 
 @dataclass(frozen=True, slots=True)
 class ClickLabels:
-    """Relevance labels per query and document: clicks divided by propensities.
-
-    Documents that were shown but never clicked have relevance 0. `ignored_clicks` counts the clicks at
-    positions without a propensity.
-    """
+    """Relevance labels per query and document: clicks divided by propensities, 0 if shown but never clicked."""
 
     propensities: Mapping[int, float]
     relevance: Mapping[str, Mapping[str, float]]
@@ -207,9 +200,7 @@ class ClickLabels:
 
     def collection(self, file: Path) -> Collection:
         """Return the queries and their clicked documents as a collection for `record`."""
-        qrels = {
-            query: {id: int(value > 0) for id, value in values.items()} for query, values in self.relevance.items()
-        }
+        qrels = {query: {id: int(value > 0) for id, value in row.items()} for query, row in self.relevance.items()}
         return Collection(file, "click-log", self.queries, qrels)
 
 
@@ -257,11 +248,7 @@ def label_clicks(log: ClickLog) -> ClickLabels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClickLogFit:
-    """The setting fitted to a click log, and its gain over the default on held-out queries.
-
-    The gain is measured in bias-corrected clicks per query, discounted by rank, on a scale from 0 to 1.
-    `reason` is set if the default setting was kept.
-    """
+    """The setting fitted to a click log, and its gain on held-out queries; `reason` is set if the default was kept."""
 
     best: Setting
     queries: int
@@ -274,16 +261,10 @@ class ClickLogFit:
 
 
 def fit_click_log(recording: Recording, labels: ClickLabels) -> ClickLogFit:
-    """Fit the weights of vector search and reranker on half of the queries, and test them on the other half.
-
-    The default setting is kept unless a paired randomization test on the held-out queries gives p <= MAX_P.
-    """
+    """Fit the weights on half of the queries; keep them only if a test on the other half gives p <= MAX_P."""
     train, test = split_by_hash(recording)
     start = default_setting(recording.header)
-    steps = weight_steps(start, recording.header)
-    replay = Replay(train)
-    gains = gains_over(start, {setting: _discounted_relevance(train, replay.run(setting), labels) for setting in steps})
-    best = best_after_cost(gains, steps)
+    best = best_after_cost(*weight_gains(train, start, lambda run: _discounted_relevance(train, run, labels)))
     replay = Replay(test)
     after, before = (_discounted_relevance(test, replay.run(setting), labels) for setting in (best, start))
     differences = [a - b for a, b in zip(after, before, strict=True)]
@@ -305,11 +286,8 @@ def fit_click_log(recording: Recording, labels: ClickLabels) -> ClickLogFit:
     return fit
 
 
-def _discounted_relevance(recording: Recording, run: Mapping[str, Sequence[str]], labels: ClickLabels) -> list[float]:
-    """Return, for each query, the relevance discounted by rank as a fraction of the total relevance.
-
-    Ranks count only documents shown in the log, because users could not click the others.
-    """
+def _discounted_relevance(recording: Recording, run: Run, labels: ClickLabels) -> list[float]:
+    """Return each query's relevance, discounted by rank among the documents in the log, as a share of the total."""
     values = []
     for query in recording.queries:
         relevance = labels.relevance[query.query]

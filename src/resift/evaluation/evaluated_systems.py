@@ -1,7 +1,6 @@
 """Systems to evaluate: built-in pipelines (bm25, dense, rrf, …) and pipeline files.
 
-In a pipeline file, `path: ${RESIFT_COLLECTION}` refers to the index of the collection being evaluated.
-All other stores are used as configured.
+In a file, `path: ${RESIFT_COLLECTION}` is the index of the evaluated collection. Other stores are used as configured.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from resift.pipeline.pipeline import Pipeline
 from resift.pipeline.stages import Rerank
 from resift.plugins import load_reranker
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
-from resift.rerankers.late_interaction import DEFAULT_MODEL as LATE_INTERACTION_MODEL
+from resift.rerankers.late_interaction import DEFAULT_MODEL as LATE_MODEL
 from resift.stores.sqlite import SQLiteStore
 from resift.types import JsonMapping
 from resift.validation import check_arguments
@@ -36,11 +35,7 @@ BUILT_IN = ("bm25", "cross-encoder", "default", "dense", "late-interaction", "li
 cross-encoder and late-interaction: the candidates of the default pipeline, ordered by the model.
 default: `Pipeline.default`."""
 
-_RERANKER_MODELS = {
-    "cross-encoder": (DEFAULT_MODEL,),
-    "default": (DEFAULT_MODEL,),
-    "late-interaction": (LATE_INTERACTION_MODEL,),
-}
+_RERANKER_MODELS = {"cross-encoder": (DEFAULT_MODEL,), "default": (DEFAULT_MODEL,), "late-interaction": (LATE_MODEL,)}
 _EXACT = {"exact": True, "approximate": False}
 _MODES = {"bm25": {"mode": "text"}, "dense": {"mode": "vector"}}
 
@@ -54,10 +49,8 @@ class System:
     needs_corpus: bool
     needs_vectors: bool
     open: Callable[[Path | None], Pipeline]
-    stores: tuple[JsonMapping, ...] = ()
-    """The `stores:` section of an equivalent pipeline file."""
-    models: tuple[str, ...] = ()
-    """Model names of the embedder and the reranker."""
+    stores: tuple[JsonMapping, ...] = ()  # the `stores:` section of an equivalent pipeline file
+    models: tuple[str, ...] = ()  # model names of the embedder and the reranker
 
 
 def find_systems(texts: list[str]) -> list[System]:
@@ -74,8 +67,7 @@ def find_systems(texts: list[str]) -> list[System]:
 def find_system(text: str) -> System:
     """Return the built-in pipeline with this name, or the pipeline defined in this file.
 
-    `NAME:approximate` searches vectors by their bit codes, whatever the size of the index. `NAME:exact`
-    compares all vectors.
+    `NAME:approximate` searches vectors by their bit codes, and `NAME:exact` compares all vectors.
     """
     name, colon, mode = text.partition(":")
     if name in BUILT_IN and (mode in _EXACT if colon else True):

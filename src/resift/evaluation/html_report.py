@@ -13,26 +13,15 @@ from markupsafe import Markup
 from resift import __version__
 from resift.evaluation.measures import bootstrap_interval, format_p
 from resift.evaluation.runner import Answer, Outcome, differences, moved_queries
+from resift.explain import svg
 from resift.explain.flow import Flow, FlowColumn, FlowPosition, HitPath, make_layout
-from resift.explain.svg import (
-    FLOW_STYLE,
-    PictureSize,
-    html,
-    html_page,
-    join_markup,
-    picture,
-    svg_circle,
-    svg_element,
-    svg_line,
-    svg_rect,
-    svg_text,
-)
+from resift.explain.svg import html, join_markup, svg_circle, svg_element, svg_line, svg_rect, svg_text
 from resift.types import Hit, StageKind
 
 FLOW_HITS = 10
 """Number of top documents in a rank flow. Relevant documents that rank lower are added."""
 
-FLOW_SIZE = PictureSize(width=440, label=150, row=24, radius=10, top=46, left=18, name_chars=16)
+FLOW_SIZE = svg.PictureSize(width=440, label=150, row=24, radius=10, top=46, left=18, name_chars=16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +78,7 @@ def quality_against_latency(outcomes: Sequence[Outcome], *, measure: str, area: 
                 body.append(svg_line(x, area.top, x, bottom, css="grid"))
                 body.append(svg_text(x, bottom + 17, label, css="tick", anchor="middle"))
     caption = f"p50 latency in ms (horizontal), {measure} with its 95 % interval (vertical)"
-    center = area.left + area.inner_width / 2
-    body.append(svg_text(center, area.height - 8, caption, css="tick", anchor="middle"))
+    body.append(svg_text(area.left + area.inner_width / 2, area.height - 8, caption, css="tick", anchor="middle"))
     label_lines: list[float] = []
     for log, (name, ms, quality, interval) in sorted(zip(logs, points, strict=True), key=lambda row: -row[1][2]):
         x, y = x_position(log), area.y(quality, y_low, y_high)
@@ -125,8 +113,7 @@ def difference_bars(differences: Sequence[tuple[str, float]], *, measure: str, a
         body.append(svg_rect(x, top, width, height, css=side, title=title))
     body.append(svg_line(area.left, zero, area.width - area.right, zero, css="axis"))
     label = f"{len(ordered)} queries, sorted by difference in {measure}"
-    center = area.left + area.inner_width / 2
-    body.append(svg_text(center, area.height - 14, label, css="tick", anchor="middle"))
+    body.append(svg_text(area.left + area.inner_width / 2, area.height - 14, label, css="tick", anchor="middle"))
     return svg_element(area.width, area.height, body, css=css, label=label)
 
 
@@ -153,9 +140,8 @@ def _ticks(low: float, high: float, *, outside: bool = False) -> list[float]:
 
 def rank_flow(answer: Answer, grades: Mapping[str, int]) -> Markup:
     """Draw a line per document from its first list to its final rank, with relevant documents highlighted."""
-    steps = {
-        (step.kind, step.where): None for path in sorted(answer.paths.values(), key=len, reverse=True) for step in path
-    }
+    longest_first = sorted(answer.paths.values(), key=len, reverse=True)
+    steps = {(step.kind, step.where): None for path in longest_first for step in path}
     columns = [
         FlowColumn(f"{kind}:{name}", name.rpartition(".")[2], name, True)
         for kind, name in steps
@@ -174,14 +160,12 @@ def rank_flow(answer: Answer, grades: Mapping[str, int]) -> Markup:
     ranked_paths = sorted((path for path in paths if path.final), key=lambda path: path.final or 0)
     flow = Flow(tuple(columns), tuple(ranked_paths), tuple(path for path in paths if not path.final))
     relevant = {id for id, grade in grades.items() if grade > 0}
-    layout = make_layout(flow, top=FLOW_HITS)
-    return picture(flow, layout, frame=FLOW_SIZE, kind="report", marked=relevant)
+    return svg.picture(flow, make_layout(flow, top=FLOW_HITS), frame=FLOW_SIZE, kind="report", marked=relevant)
 
 
 Qrels = Mapping[str, Mapping[str, int]]
 
-EXAMPLES = 4
-"""Number of queries whose rank flow is drawn."""
+EXAMPLES = 4  # number of queries whose rank flow is drawn
 
 
 def report(
@@ -192,10 +176,7 @@ def report(
     *,
     facts: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the HTML page. It contains query ids and texts, so keep it as private as the data.
-
-    `facts` describes the run: date, command, models, versions.
-    """
+    """Return the HTML page, which contains queries; `facts` describes the run: date, command, models, versions."""
     measures = list(outcomes[0].quality.per_query)
     rows = join_markup(html("<dt>{}</dt><dd>{}</dd>", *fact) for fact in (facts or {}).items())
     parts = [
@@ -214,7 +195,7 @@ def report(
     folder = resources.files("resift.evaluation")
     style, script = ((folder / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
     body = join_markup((part for part in parts if part), "\n")
-    return html_page(title, body, style=FLOW_STYLE + style, script=script)
+    return svg.html_page(title, body, style=svg.FLOW_STYLE + style, script=script)
 
 
 def _summary(outcomes: Sequence[Outcome], measures: Sequence[str]) -> Markup:
@@ -251,9 +232,7 @@ def _comparisons(
         for row in differences(outcomes, measures)
     ]
     parts = [
-        html(
-            '<p class="dim">Compared with {}: paired randomization test (Holm), 95 % bootstrap interval.</p>', base.name
-        ),
+        html('<p class="dim">Compared with {}: randomization test (Holm), 95 % bootstrap interval.</p>', base.name),
         _table(heads, significance),
         _select("difference", [other.name for other in others]),
     ]

@@ -61,7 +61,15 @@ class Judge:
     """Measures runs against one set of judgments. Build it once to measure many runs."""
 
     def __init__(self, qrels: Qrels, measures: Sequence[str] = DEFAULT_MEASURES) -> None:
-        _check_qrels(qrels)
+        if not isinstance(qrels, Mapping) or not qrels:
+            problem = "are empty" if isinstance(qrels, Mapping) else f"are {type_name(qrels)}"
+            raise InputError(f"The judgments {problem}; pass query -> {{document: grade}}, as returned by read_qrels.")
+        _check_ids(qrels)
+        for query, judged in qrels.items():
+            grades: Iterable[object] = judged.values() if isinstance(judged, Mapping) else [None]
+            if not all(isinstance(grade, Integral) and not isinstance(grade, bool) for grade in grades):
+                raise InputError(f"The judgments for query {query!r} must be {{document: integer grade}}.")
+            _check_ids(judged)
         names = check_list(measures, "measures", "names such as nDCG@10")
         library = require("ir_measures", extra="eval")
         self.measures = tuple(dict.fromkeys(measure_name(measure) for measure in names))
@@ -70,20 +78,14 @@ class Judge:
         self.queries = tuple(qrels)
         # The library's parser uses ast.Num, which was removed in Python 3.14.
         parts = [measure.partition("@") for measure in self.measures]
-        parsed = [
-            getattr(library, name) @ int(cutoff) if cutoff else getattr(library, name) for name, _, cutoff in parts
-        ]
+        parsed = [getattr(library, name) @ int(k) if k else getattr(library, name) for name, _, k in parts]
         # Grades below 0 (spam) count as 0, because the library rejects them.
-        grades = {query: {id: max(0, int(grade)) for id, grade in judged.items()} for query, judged in qrels.items()}
-        self._evaluator = library.evaluator(parsed, grades)
+        judgments = {query: {id: max(0, int(grade)) for id, grade in row.items()} for query, row in qrels.items()}
+        self._evaluator = library.evaluator(parsed, judgments)
         self._names = {measure: str(measure) for measure in parsed}
 
     def quality(self, run: Mapping[str, Sequence[str]]) -> Quality:
-        """Measure a run: query -> document ids, best first.
-
-        ir-measures receives scores that decrease strictly with rank, so its tie-breaking cannot change the
-        order.
-        """
+        """Measure a run: query -> document ids, best first."""
         judged = set(self.queries)
         if not isinstance(run, Mapping):
             raise InputError(f"The run is {type_name(run)}; pass query -> ids, best first.")
@@ -102,21 +104,7 @@ class Judge:
             if scored.get(metric.query_id):
                 per_query[self._names[metric.measure]][metric.query_id] = float(metric.value)
         missing = tuple(query for query in self.queries if query not in scored)
-        unjudged = tuple(query for query in run if query not in judged)
-        return Quality(per_query, missing, unjudged)
-
-
-def _check_qrels(qrels: object) -> None:
-    if not isinstance(qrels, Mapping) or not qrels:
-        problem = "are empty" if isinstance(qrels, Mapping) else f"are {type_name(qrels)}"
-        raise InputError(f"The judgments {problem}; pass query -> {{document: grade}}, as returned by read_qrels.")
-    _check_ids(qrels)
-    for query, judged in qrels.items():
-        if not isinstance(judged, Mapping) or not all(
-            isinstance(grade, Integral) and not isinstance(grade, bool) for grade in judged.values()
-        ):
-            raise InputError(f"The judgments for query {query!r} must be {{document: integer grade}}.")
-        _check_ids(judged)
+        return Quality(per_query, missing, tuple(query for query in run if query not in judged))
 
 
 def _check_ids(ids: Iterable[str]) -> None:
@@ -161,10 +149,7 @@ class Reliability:
 
 
 def reliability(fit: FitCalibrator, scores: Sequence[float], relevant: Sequence[bool]) -> Reliability:
-    """Measure a calibrator by cross-validation: each pair is predicted by a calibrator fitted without it.
-
-    With fewer than two relevant or two non-relevant pairs, nothing can be held out and `held_out` is false.
-    """
+    """Measure a calibrator by cross-validation, or on all pairs if fewer than two have the same label."""
     labels = np.array(relevant, dtype=bool)
     folds = min(FOLDS, int(labels.sum()), int((~labels).sum()))
     if folds < 2:
@@ -204,8 +189,7 @@ def measure_reliability(predicted: Sequence[float], relevant: Sequence[bool], *,
 
 SEED = 20090719
 ROUNDS = 50_000
-EXACT_UP_TO = 16
-"""Up to this many differences, all 2ⁿ sign patterns are enumerated instead of sampled."""
+EXACT_UP_TO = 16  # up to this many differences, all 2ⁿ sign patterns are enumerated instead of sampled
 
 # Rounds per batch. Batches keep memory use independent of the number of rounds.
 _BATCH = 2_000
@@ -215,8 +199,7 @@ _NOISE = 1e-12
 def randomization_p(differences: Sequence[float], *, rounds: int = ROUNDS, seed: int = SEED) -> float:
     """Return the two-sided p-value of a paired randomization test on the mean (Smucker et al., CIKM 2007).
 
-    Under the null hypothesis the sign of each difference is random. If all differences are 0, p is 1.
-    Sampled p-values include the observed pattern, so they are never 0.
+    If all differences are 0, p is 1. Sampled p-values include the observed pattern, so they are never 0.
     """
     require("numpy", extra="eval")
     values = np.array([value for value in differences if value != 0.0])

@@ -1,7 +1,4 @@
-"""Readers of evaluation data: TREC runs, relevance judgments (qrels) and BEIR folders.
-
-Invalid input raises DataFormatError with file and line. Runs and judgments are parsed as strictly as in trec_eval.
-"""
+"""Readers of TREC runs, judgments (qrels) and BEIR folders, as strict as trec_eval; errors name file and line."""
 
 from __future__ import annotations
 
@@ -23,11 +20,8 @@ from resift.validation import check_arguments, type_name
 
 MAX_BYTES = 1 << 30
 
-Qrels = dict[str, dict[str, int]]
-"""Query id -> document id -> grade."""
-
-Run = dict[str, list[str]]
-"""Query id -> document ids, best first."""
+Qrels = dict[str, dict[str, int]]  # query id -> document id -> grade
+Run = dict[str, list[str]]  # query id -> document ids, best first
 
 RUN_COLUMNS = "qid Q0 docid rank score tag"
 QRELS_COLUMNS = "qid iteration docid grade"
@@ -51,7 +45,7 @@ def read_run(path: Path | str) -> Run:
         rows = queries.setdefault(row.query, {})
         if row.id in rows:
             message = f"document {row.id!r} of query {row.query!r} is already on line {rows[row.id].line}"
-            raise DataFormatError(f"{message}; keep one", file=str(path), line=row.line)
+            raise DataFormatError(f"{message}; keep one", file=path, line=row.line)
         rows[row.id] = row
     return {query: [row.id for row in sort_like_trec(rows.values())] for query, rows in queries.items()}
 
@@ -61,14 +55,13 @@ def run_lines(path: Path, lines: Sequence[tuple[int, str]] | None = None) -> Ite
     for number, line in lines or numbered_lines(path, expected=f"a TREC run: {RUN_COLUMNS}"):
         columns = line.split()
         if len(columns) != 6:
-            message = f"{len(columns)} columns; a TREC run has 6: {RUN_COLUMNS}"
-            raise DataFormatError(message, file=str(path), line=number)
+            raise DataFormatError(f"{len(columns)} columns; a TREC run has 6: {RUN_COLUMNS}", file=path, line=number)
         try:
             score = float(columns[4])
         except ValueError:
             score = math.nan
         if not math.isfinite(score):
-            raise DataFormatError(f"score {columns[4]!r} is not a finite number", file=str(path), line=number)
+            raise DataFormatError(f"score {columns[4]!r} is not a finite number", file=path, line=number)
         yield Retrieved(number, columns[0], columns[2], score)
 
 
@@ -88,35 +81,30 @@ def read_qrels(path: Path | str) -> tuple[Qrels, dict[str, int]]:
     if len(first) in (3, 4) and last.isalpha() and last != "nan":
         lines = lines[1:]
         if not lines:
-            raise DataFormatError("contains only a header and no judgments", file=str(path), line=1)
+            raise DataFormatError("contains only a header and no judgments", file=path, line=1)
     columns = len(_split_columns(lines[0][1]))
     if columns not in (3, 4):
         message = f"{columns} columns; judgments have 4 ({QRELS_COLUMNS}) or 3 (qid docid grade)"
-        raise DataFormatError(message, file=str(path), line=lines[0][0])
+        raise DataFormatError(message, file=path, line=lines[0][0])
     qrels: Qrels = {}
     first_lines: dict[str, int] = {}
     for number, line in lines:
         values = [value.strip() for value in _split_columns(line)]
         if len(values) != columns:
             message = f"{len(values)} columns, but the preceding lines have {columns}"
-            raise DataFormatError(message, file=str(path), line=number)
-        query, id, grade = values[0], values[-2], _parse_grade(values[-1], path, number)
+            raise DataFormatError(message, file=path, line=number)
+        query, id = values[0], values[-2]
         if id in qrels.setdefault(query, {}):
             message = f"document {id!r} of query {query!r} is judged twice; keep one line"
-            raise DataFormatError(message, file=str(path), line=number)
-        qrels[query][id] = grade
+            raise DataFormatError(message, file=path, line=number)
+        try:
+            qrels[query][id] = grade = int(values[-1])
+        except ValueError:
+            raise DataFormatError(f"grade {values[-1]!r} is not an integer", file=path, line=number) from None
+        if not -(2**31) < grade < 2**31:
+            raise DataFormatError(f"grade {grade} is out of range", file=path, line=number)
         first_lines.setdefault(query, number)
     return qrels, first_lines
-
-
-def _parse_grade(text: str, path: Path, number: int) -> int:
-    try:
-        grade = int(text)
-    except ValueError:
-        raise DataFormatError(f"grade {text!r} is not an integer", file=str(path), line=number) from None
-    if not -(2**31) < grade < 2**31:
-        raise DataFormatError(f"grade {grade} is out of range", file=str(path), line=number)
-    return grade
 
 
 def _split_columns(line: str) -> list[str]:
@@ -158,7 +146,7 @@ class Collection:
             parts = [_read_text(row, key, self.corpus_file, line) for key in ("title", "text")]
             metadata = row.get("metadata") or {}
             if not isinstance(metadata, Mapping):
-                raise DataFormatError('"metadata" is not an object', file=str(self.corpus_file), line=line)
+                raise DataFormatError('"metadata" is not an object', file=self.corpus_file, line=line)
             metadata = {**({"title": parts[0]} if parts[0] else {}), **metadata}
             yield {"id": id, "text": " ".join(part for part in parts if part), "metadata": metadata}
 
@@ -169,35 +157,33 @@ def read_collection(folder: Path | str, *, split: str = "test") -> Collection:
     folder = Path(folder)
     if not os.path.isdir(folder):
         message = "this is a file" if os.path.isfile(folder) else "no such folder"
-        raise DataFormatError(f"{message}; pass a BEIR folder with queries.jsonl and qrels/", file=str(folder))
+        raise DataFormatError(f"{message}; pass a BEIR folder with queries.jsonl and qrels/", file=folder)
     qrels_file = folder / "qrels" / f"{split}.tsv"
     splits = sorted(path.stem for path in (folder / "qrels").glob("*.tsv"))
     if split not in splits:
-        raise DataFormatError(f"no such split. {did_you_mean(split, splits)}", file=str(qrels_file))
+        raise DataFormatError(f"no such split. {did_you_mean(split, splits)}", file=qrels_file)
     qrels, first_lines = read_qrels(qrels_file)
     queries_file = folder / "queries.jsonl"
     texts: dict[str, str] = {}
     lines: dict[str, int] = {}
     for line, row in json_rows(queries_file, expected="queries"):
-        id = _read_id(row, queries_file, line, lines)
-        texts[id] = _read_text(row, "text", queries_file, line)
+        texts[_read_id(row, queries_file, line, lines)] = _read_text(row, "text", queries_file, line)
     for query, line in first_lines.items():
         if query not in texts:
             message = f"query {query!r} has judgments but is not in queries.jsonl"
-            raise DataFormatError(message, file=str(qrels_file), line=line)
+            raise DataFormatError(message, file=qrels_file, line=line)
         if not texts[query]:
-            message = f'query {query!r} has no "text"'
-            raise DataFormatError(message, file=str(queries_file), line=lines[query])
+            raise DataFormatError(f'query {query!r} has no "text"', file=queries_file, line=lines[query])
     return Collection(folder, split, {query: texts[query] for query in qrels}, qrels)
 
 
 def _read_id(row: JsonMapping, file: Path, line: int, lines: dict[str, int]) -> str:
     value = row.get("_id")
     if isinstance(value, bool) or not isinstance(value, (str, int)) or value == "":
-        raise DataFormatError('no "_id"; every line must have one', file=str(file), line=line)
+        raise DataFormatError('no "_id"; every line must have one', file=file, line=line)
     id = str(value)
     if id in lines:
-        raise DataFormatError(f"id {id!r} is already on line {lines[id]}", file=str(file), line=line)
+        raise DataFormatError(f"id {id!r} is already on line {lines[id]}", file=file, line=line)
     lines[id] = line
     return id
 
@@ -205,7 +191,7 @@ def _read_id(row: JsonMapping, file: Path, line: int, lines: dict[str, int]) -> 
 def _read_text(row: JsonMapping, key: str, file: Path, line: int) -> str:
     value = row.get(key)
     if value is not None and not isinstance(value, str):
-        raise DataFormatError(f'"{key}" is {type_name(value)}, not a string', file=str(file), line=line)
+        raise DataFormatError(f'"{key}" is {type_name(value)}, not a string', file=file, line=line)
     return (value or "").strip()
 
 
@@ -215,11 +201,9 @@ def json_rows(path: Path, *, expected: str) -> Iterator[tuple[int, JsonMapping]]
         try:
             row = json.loads(line)
         except (ValueError, RecursionError):
-            message = "not JSON; write one JSON object per line"
-            raise DataFormatError(message, file=str(path), line=number) from None
+            raise DataFormatError("not JSON; write one JSON object per line", file=path, line=number) from None
         if not isinstance(row, dict):
-            message = f"{type_name(row)}; write one JSON object per line"
-            raise DataFormatError(message, file=str(path), line=number)
+            raise DataFormatError(f"{type_name(row)}; write one JSON object per line", file=path, line=number)
         yield number, row
 
 
@@ -227,7 +211,7 @@ def numbered_lines(path: Path, *, expected: str) -> list[tuple[int, str]]:
     """Return (line number, line) for all non-blank lines. An empty file is an error."""
     lines = [(number, line) for number, line in enumerate(read_lines(path), start=1) if line.strip()]
     if not lines:
-        raise DataFormatError(f"the file is empty; expected {expected}", file=str(path))
+        raise DataFormatError(f"the file is empty; expected {expected}", file=path)
     return lines
 
 
@@ -235,11 +219,11 @@ def read_lines(path: Path) -> list[str]:
     """Return the lines of a UTF-8 text file, which may be gzipped."""
     try:
         if path.is_dir():
-            raise DataFormatError("this is a folder; pass a file", file=str(path))
+            raise DataFormatError("this is a folder; pass a file", file=path)
         if not path.exists():
-            raise DataFormatError("no such file", file=str(path))
+            raise DataFormatError("no such file", file=path)
         if path.stat().st_size > MAX_BYTES:
-            raise DataFormatError("larger than 1 GiB; split it", file=str(path))
+            raise DataFormatError("larger than 1 GiB; split it", file=path)
         raw = _read_gzip(path) if path.suffix == ".gz" else path.read_bytes()
     except OSError as exc:  # for example, the name is too long or permission is missing
         raise DataFormatError(f"cannot be read: {exc.strerror}", file=str(path)[:200]) from exc
@@ -247,9 +231,9 @@ def read_lines(path: Path) -> list[str]:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
         line = raw[: exc.start].count(b"\n") + 1
-        raise DataFormatError("not UTF-8 text; convert it first", file=str(path), line=line) from None
+        raise DataFormatError("not UTF-8 text; convert it first", file=path, line=line) from None
     if "\0" in text:
-        raise DataFormatError("this is a binary file; expected text", file=str(path))
+        raise DataFormatError("this is a binary file; expected text", file=path)
     # Not splitlines(): texts may contain U+2028 and similar characters, which do not end a line.
     return [line.removesuffix("\r") for line in text.split("\n")]
 
@@ -259,7 +243,7 @@ def _read_gzip(path: Path) -> bytes:
         with gzip.open(path) as file:
             raw = file.read(MAX_BYTES + 1)
     except (gzip.BadGzipFile, EOFError, zlib.error):
-        raise DataFormatError("not a complete gzip file", file=str(path)) from None
+        raise DataFormatError("not a complete gzip file", file=path) from None
     if len(raw) > MAX_BYTES:
-        raise DataFormatError("larger than 1 GiB when unpacked; split it", file=str(path))
+        raise DataFormatError("larger than 1 GiB when unpacked; split it", file=path)
     return raw

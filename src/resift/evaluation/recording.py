@@ -1,7 +1,6 @@
 """Recordings of store results and reranker scores per query. `Replay` ranks them under other settings.
 
-A recording is a JSONL file. The first line describes the pipeline, and every other line is a query. It
-contains no query or document text, and replaying it requires no model.
+A recording is a JSONL file: a description of the pipeline, then a query per line, without any text.
 """
 
 from __future__ import annotations
@@ -11,6 +10,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal, TypeVar
 
+import msgspec
+
+from resift import types
 from resift._internal.files import file_lock
 from resift._internal.sync import run_sync
 from resift.deadline import Deadline
@@ -29,30 +31,13 @@ from resift.ranking.boosts import Boost, Recency
 from resift.ranking.fusion.methods import METHODS
 from resift.ranking.fusion.weighted import NAME as WEIGHTED
 from resift.ranking.fusion.weighted import weighted
-from resift.ranking.order_model import MAX_DEPTH, rerank_depth
 from resift.ranking.shape import Blend, Guard, ShapePolicy, shape
 from resift.rerankers.rescore import order_by_scores
-from resift.types import (
-    RETRIEVAL_MODES,
-    FusedHits,
-    Hit,
-    JsonMapping,
-    JsonObject,
-    Languages,
-    ScorerInfo,
-    Scores,
-    ScoreScale,
-    StageKind,
-    StageRecord,
-    Trace,
-    make_record,
-    to_json,
-)
+from resift.types import FusedHits, Hit, JsonObject, Languages, ScorerInfo, StageKind, make_record
 from resift.validation import check_arguments
 
 FORMAT: Final = "resift-recording-2"
-LIST_DEPTH = 300
-"""Number of hits recorded per store."""
+LIST_DEPTH = 300  # number of hits recorded per store
 
 T = TypeVar("T")
 
@@ -61,10 +46,8 @@ T = TypeVar("T")
 class Header:
     """Description of the recorded pipeline.
 
-    `depth` is the number of fused hits with a reranker score. `retrieval_modes` contains the mode of each
-    store, such as lexical or dense. `configured` is the `stores:` section of an equivalent pipeline file.
-    `score_scale` and `languages` describe the reranker; `store_languages` describes the embedders of the
-    stores. `recency` and `boosts` are the rules of the pipeline.
+    `depth` is the number of fused hits with a reranker score. `configured` is the `stores:` section of an equivalent
+    pipeline file. `score_scale` and `languages` describe the reranker; `store_languages` describes the embedders.
     """
 
     stores: tuple[str, ...]
@@ -75,8 +58,8 @@ class Header:
     pipeline: str = ""
     key: str = ""
     retrieval_modes: tuple[str, ...] = ()
-    configured: tuple[JsonMapping, ...] = ()
-    score_scale: ScoreScale = "unknown"
+    configured: tuple[types.JsonMapping, ...] = ()
+    score_scale: types.ScoreScale = "unknown"
     languages: Languages = "any"
     store_languages: tuple[Languages, ...] = ()
     recency: Recency | None = None
@@ -96,10 +79,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class RecordedQuery:
-    """A query: lists of (id, score), reranker scores, judgments, nearest neighbors and facts about the pool.
-
-    `metadata` contains the fields of each hit that the recency rule and the boosts use.
-    """
+    """A query: lists of (id, score), reranker scores, judgments, neighbors, facts, and fields that the boosts use."""
 
     query: str
     split: str
@@ -140,8 +120,7 @@ def record(
 ) -> int:
     """Write a recording, or resume an interrupted one with the same key. Returns the number of new queries.
 
-    The reranker scores the union of the top `depth` hits of weighted, RRF and min-max fusion, so that replays
-    with other fusion methods find most of the scores they need.
+    The reranker scores the top `depth` hits of several fusion methods, because replays may use any of them.
     """
     pipeline = system.open(index if system.needs_corpus else None)
     # Replace the variable in the stores of a pipeline file with the path of the index.
@@ -240,9 +219,7 @@ async def raw_scores(pipeline: Pipeline, text: str, depth: int) -> JsonObject:
     stage, policy = _find_stages(pipeline)
     names = [rule.field for rule in (policy.recency, *policy.boosts) if rule]
     fields["metadata"] = {
-        hit.id: values
-        for hit in fused
-        if (values := {name: hit.metadata[name] for name in names if name in hit.metadata})
+        hit.id: row for hit in fused if (row := {name: hit.metadata[name] for name in names if name in hit.metadata})
     }
     if stage is None:
         return fields
@@ -263,12 +240,12 @@ async def raw_scores(pipeline: Pipeline, text: str, depth: int) -> JsonObject:
 
 
 def _retrieval_mode(store: StoreRef) -> str:
-    return RETRIEVAL_MODES.get(store.kind, store.kind)
+    return types.RETRIEVAL_MODES.get(store.kind, store.kind)
 
 
 def recording_line(part: Header | RecordedQuery) -> str:
     """Return a header or a query as a line of a recording."""
-    return to_json(asdict(part)) + "\n"
+    return types.to_json(asdict(part)) + "\n"
 
 
 @check_arguments
@@ -283,25 +260,23 @@ def read_recording(path: Path | str) -> Recording:
         if not query.lists.keys() >= set(header.stores):
             stores = ", ".join(header.stores)
             message = f"not a recorded query: the list of a store is missing (stores: {stores})"
-            raise DataFormatError(message, file=str(path), line=number)
+            raise DataFormatError(message, file=path, line=number)
         if (query.split, query.query) in queries:
-            raise DataFormatError(f"query {query.query!r} is recorded twice", file=str(path), line=number)
+            raise DataFormatError(f"query {query.query!r} is recorded twice", file=path, line=number)
         queries[query.split, query.query] = query
     if not queries:
-        raise DataFormatError("the recording contains no queries", file=str(path))
+        raise DataFormatError("the recording contains no queries", file=path)
     return Recording(header, tuple(queries.values()))
 
 
 def _decode(line: str, kind: type[T], path: Path, number: int) -> T:
-    import msgspec
-
     try:
         return msgspec.json.decode(line, type=kind)
     except (msgspec.DecodeError, RecursionError) as exc:
         message = f"not a recorded query: {exc}"
         if kind is Header:
             message = "not a recording of this version; create one with: resift record"
-        raise DataFormatError(message, file=str(path), line=number) from None
+        raise DataFormatError(message, file=path, line=number) from None
 
 
 _CACHED_FUSIONS = 8
@@ -312,11 +287,9 @@ _CACHED_FUSIONS = 8
 class Setting:
     """Options that determine how recorded scores are turned into a ranking.
 
-    `depth` 0 disables reranking; after `weighted` fusion, `depth` is the maximum rerank depth. With
-    `blend=None`, the reranker's order is final. `weights` follow the order of the recorded stores; if empty,
-    all weights are 1. `blend_weight=None` selects the fitted weight. The two shifts are added to the fitted
-    weights. `boosts` are the weights of the recency rule and the boosts; if empty, the recorded weights are
-    used.
+    `depth` 0 disables reranking; after `weighted` fusion, it is a maximum. With `blend=None`, the reranker's order is
+    final; `blend_weight=None` selects the fitted weight, to which the shifts are added. `weights` follow the order of
+    the stores. If `weights` are empty, all are 1; if `boosts` are empty, the recorded weights are used.
     """
 
     method: str = "rrf"
@@ -332,27 +305,31 @@ class Setting:
     guard: bool = False
     boosts: tuple[float, ...] = ()
 
+    @property
+    def unused(self) -> set[str]:
+        """Names of the options that have no effect."""
+        conditions = {
+            "k_param": self.method == "rrf",
+            "dense_shift": self.method == WEIGHTED,
+            "blend": self.depth,
+            "guard": self.depth,
+            "blend_weight": self.depth and self.blend,
+            "neighbors": self.depth and self.blend,
+            "temperature": self.depth and self.blend == "promote",
+            "reranker_shift": self.depth and self.blend and self.blend_weight is None,
+        }
+        return {name for name, is_used in conditions.items() if not is_used}
+
     def plain(self) -> JsonObject:
         """Return the options that have an effect, as plain data. After `weighted` fusion, the depth is adaptive."""
-        data = asdict(self)
-        if self.method != "rrf":
-            del data["k_param"]
-        if self.method != WEIGHTED:
-            del data["dense_shift"]
-        if self.method == WEIGHTED and self.depth:
-            del data["depth"]
-        if not self.depth:
-            del data["blend"], data["guard"]
-        if not self.depth or self.blend is None:
-            del data["blend_weight"], data["temperature"], data["neighbors"], data["reranker_shift"]
-        elif self.blend != "promote":
-            del data["temperature"]
+        unused = self.unused | ({"depth"} if self.method == WEIGHTED and self.depth else set())
+        data = {name: value for name, value in asdict(self).items() if name not in unused}
         return {name: value for name, value in data.items() if value not in (None, (), False, 0)}
 
 
 def default_setting(header: Header) -> Setting:
     """Return the setting that corresponds to the default pipeline for this recording."""
-    return Setting(method=WEIGHTED, depth=min(MAX_DEPTH, header.depth), guard=header.depth > 0)
+    return Setting(method=WEIGHTED, depth=min(order_model.MAX_DEPTH, header.depth), guard=header.depth > 0)
 
 
 class Replay:
@@ -423,19 +400,20 @@ class Replay:
     def _rank(self, i: int, query: RecordedQuery, fused: FusedHits, setting: Setting, policy: ShapePolicy) -> list[str]:
         """Rerank and shape the hits of one query; return their ids."""
         header = self.recording.header
-        records: list[StageRecord] = [*self._retrieved[i], *fused.records]
+        records: list[types.StageRecord] = [*self._retrieved[i], *fused.records]
         hits: Sequence[Hit] = fused
         if not hits or not (setting.depth or policy.recency or policy.boosts):
             return [hit.id for hit in hits]
         depth = setting.depth
         if depth and fused.records[0].weights:
-            depth = rerank_depth([hit.score or 0.0 for hit in hits], max_depth=setting.depth)
+            depth = order_model.rerank_depth([hit.score or 0.0 for hit in hits], max_depth=setting.depth)
         if depth:
             info = header.scorer
             values = [query.rerank.get(hit.id) for hit in hits[:depth]]
-            hits, record = order_by_scores(hits[:depth], values, Scores(values, info.name), info, rest=hits[depth:])
+            scores = types.Scores(values, info.name)
+            hits, record = order_by_scores(hits[:depth], values, scores, info, rest=hits[depth:])
             records.append(record)
-        result = shape(hits, k=header.k, trace=Trace(records), policy=policy, neighbors=query.neighbors)
+        result = shape(hits, k=header.k, trace=types.Trace(records), policy=policy, neighbors=query.neighbors)
         dropped = [id for record in result.records if record.kind is StageKind.CUT for id in record.dropped]
         return [*result.ids, *dropped]
 

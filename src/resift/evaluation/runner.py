@@ -1,7 +1,6 @@
 """Run pipelines on every judged query, cache their answers, and compare the outcomes.
 
-Each answer is written to disk as soon as it is available, under a cache key derived from code, pipeline and
-corpus. An interrupted evaluation resumes with the next query.
+Answers are written as soon as they are available, so an interrupted evaluation resumes with the next query.
 """
 
 from __future__ import annotations
@@ -17,6 +16,8 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple, TextIO
+
+import msgspec
 
 from resift._internal.arrays import np
 from resift._internal.files import file_lock
@@ -34,11 +35,8 @@ from resift.stores.sqlite import SQLiteStore
 from resift.types import Hit, Ranking, StageKind, to_json
 
 PERCENTILES = (50, 95, 99)
-EXPLAINED = 10
-"""Number of top hits whose paths are stored."""
-
-Progress = Callable[[int, int], None]
-"""Called with (done, total)."""
+EXPLAINED = 10  # number of top hits whose paths are stored
+Progress = Callable[[int, int], None]  # called with (done, total)
 
 _BATCH = 256
 _IGNORED_FOLDERS = {"cli", "testing", "__pycache__"}
@@ -57,9 +55,8 @@ class PathStep(NamedTuple):
 class Answer:
     """The answer of a pipeline to one query.
 
-    `ids` contains the top k hits, followed by the hits dropped only by the cut to k. `paths` covers the top
-    ten hits and all relevant documents; `titles` covers those of them that have a title. `reason` is set if
-    the answer is degraded.
+    `ids` are the top k and those dropped only by the cut to k. `paths` covers the top ten and all relevant documents.
+    `reason` is set if the answer is degraded.
     """
 
     query: str
@@ -117,8 +114,7 @@ def evaluate(
             # Open the pipeline outside the event loop, because opening it may itself wait for that loop.
             pipeline = system.open(index if system.needs_corpus else None)
             run_sync(_answer_queries(pipeline, collection, pending, cached, progress))
-    texts = collection.queries
-    answers = {query: cached.answers[query, content_id(text)] for query, text in texts.items()}
+    answers = {query: cached.answers[query, content_id(text)] for query, text in collection.queries.items()}
     run = {query: answer.ids for query, answer in answers.items()}
     return Outcome(system.name, judge.quality(run), run, answers, len(collection.queries) - len(pending))
 
@@ -172,13 +168,9 @@ def _make_answer(
 
 
 def hits_beyond_k(ranking: Ranking) -> list[Hit]:
-    """Return the hits, followed by those dropped only by the cut to k, to measure recall@100 at k=10.
-
-    Hits dropped by a gate, a fold or a quota are not included.
-    """
+    """Return the hits and those dropped only by the cut to k (not by a gate, fold or quota), for recall@100 at k=10."""
     cut = {hit.id: hit for hit in reversed(ranking.cut)}
-    records = ranking.trace.by_kind(StageKind.CUT)
-    dropped = [cut[id] for record in records for id in record.dropped if id in cut]
+    dropped = [cut[id] for record in ranking.trace.by_kind(StageKind.CUT) for id in record.dropped if id in cut]
     unique: dict[str, Hit] = {}
     for hit in (*ranking.hits, *dropped):
         unique.setdefault(hit.id, hit)
@@ -198,15 +190,12 @@ def index_for(
 def build_index(
     collection: Collection, cache: Path, *, embedder: str | None = DEFAULT_EMBEDDER, progress: Progress | None = None
 ) -> Path:
-    """Return the cached index of a collection. A missing or incomplete index is built first.
-
-    Without an embedder, the index contains no vectors.
-    """
+    """Return the index of a collection, built on first use; without an embedder, it contains no vectors."""
     if not collection.corpus_file.exists():
         raise DataFormatError(
             "no such file. The built-in pipelines and ${RESIFT_COLLECTION} search this corpus; "
             "without it, evaluate a pipeline file with its own stores",
-            file=str(collection.corpus_file),
+            file=collection.corpus_file,
         )
     model = (embedder or "words").replace("/", "--")
     path = cache / "indexes" / f"{collection.corpus_digest()[:24]}-{model}.db"
@@ -266,8 +255,6 @@ class AnswerCache:
         return answer if answer is not None and answer.reason is None else None
 
     def _read(self) -> None:
-        import msgspec
-
         for line in self.path.read_bytes().splitlines():
             try:
                 answer = msgspec.json.decode(line, type=Answer)
@@ -287,8 +274,7 @@ def drop_partial_line(path: Path) -> None:
 
 def answer_cache_key(system: System, collection: Collection) -> str:
     """Return the cache key of this pipeline's answers on this corpus."""
-    corpus = collection.corpus_digest() if system.needs_corpus else ""
-    return cache_key(code_digest(), system.identity, corpus)
+    return cache_key(code_digest(), system.identity, collection.corpus_digest() if system.needs_corpus else "")
 
 
 def cache_key(*parts: object) -> str:
@@ -310,8 +296,7 @@ def code_digest() -> str:
     return digest.hexdigest()
 
 
-TIE = 1e-9
-"""Differences up to this size are treated as rounding errors."""
+TIE = 1e-9  # differences up to this size are treated as rounding errors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -363,8 +348,7 @@ class MovedQuery:
 def differences(outcomes: Sequence[Outcome], measures: Sequence[str]) -> list[Difference]:
     """Compare every outcome with the first one on every measure. `p_holm` is corrected for all these tests."""
     rows = [_difference(outcomes[0], other, measure) for other in outcomes[1:] for measure in measures]
-    corrected = holm([row.p for row in rows])
-    return [replace(row, p_holm=p) for row, p in zip(rows, corrected, strict=True)]
+    return [replace(row, p_holm=p) for row, p in zip(rows, holm([row.p for row in rows]), strict=True)]
 
 
 def moved_queries(

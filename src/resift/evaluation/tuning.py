@@ -1,7 +1,4 @@
-"""Find better settings for a recording: by search with judgments, by small steps with user ratings.
-
-A setting is always measured on queries that it was not fitted on.
-"""
+"""Find better settings for a recording; they are always measured on queries that they were not fitted on."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from typing import NamedTuple
 
 from resift.errors import DataFormatError, InputError, did_you_mean
 from resift.evaluation.measures import Judge, Quality, measure_name
-from resift.evaluation.readers import Collection, json_rows
+from resift.evaluation.readers import Collection, Run, json_rows
 from resift.evaluation.recording import Header, RecordedQuery, Recording, Replay, Setting, default_setting, weigh_rules
 from resift.external.candidates import content_id
 from resift.ranking.evidence import mean_and_deviation
@@ -26,8 +23,7 @@ from resift.validation import check_arguments
 SearchSpace = Mapping[str, Sequence[JsonValue]]
 """Option -> values to try. `weight:1` is the weight of the second store, `boost:0` that of the first rule."""
 
-RANDOM_SHARE = 0.4
-"""Fraction of the budget spent on random settings before the best of them are improved."""
+RANDOM_SHARE = 0.4  # fraction of the budget spent on random settings before the best of them are improved
 
 STARTS = 3
 
@@ -38,8 +34,7 @@ RERANKER_SHIFTS = (-0.6, -0.4, -0.2, -0.1, 0.0, 0.1, 0.2, 0.4)
 SMALL_RECORDING = 100
 """With fewer judged queries, only shifts of the fitted weights are tuned, by cross-validation."""
 
-MIN_RATED_QUERIES = 10
-"""With fewer rated queries, the default setting is kept."""
+MIN_RATED_QUERIES = 10  # with fewer rated queries, the default setting is kept
 
 STEP_COST = 0.1
 """Minimum total gain for each step away from the default. Moving a hit to rank 1 gains 1."""
@@ -92,8 +87,8 @@ def tune(
 ) -> TuningResult:
     """Search for the best setting. The same arguments always give the same result.
 
-    Tries random settings within the budget, then improves the best of them one option at a time. Returns the
-    starting setting unless the best one beats it by more than the standard error of the difference.
+    Tries random settings, then improves the best of them one option at a time. The starting setting is kept unless the
+    best one beats it by more than the standard error of the difference.
     """
     if budget < 1:
         raise InputError(f"budget is {budget}; it must be 1 or more.")
@@ -105,8 +100,7 @@ def tune(
     trials.measure(first)
     generator = random.Random(seed)  # noqa: S311 - random search, not cryptography
     while len(trials.values) < max(1, int(budget * RANDOM_SHARE)):
-        choice = {option: generator.choice(values) for option, values in space.items()}
-        trials.measure(_make_setting(choice, header))
+        trials.measure(_make_setting({option: generator.choice(values) for option, values in space.items()}, header))
     for setting in sorted(trials.values, key=lambda setting: -trials.values[setting])[:STARTS]:
         _improve(trials, space, header, setting)
     best = max(trials.values, key=lambda setting: (trials.values[setting], -len(setting.plain())))
@@ -181,28 +175,14 @@ def _make_setting(options: JsonMapping, header: Header) -> Setting:
     weights = tuple(float(options.get(f"weight:{i}", 1.0)) for i in range(len(header.stores)))
     declared = tuple(rule.weight for rule in header.rules)
     boosts = tuple(float(options.get(f"boost:{i}", weight)) for i, weight in enumerate(declared))
-    default = Setting()
-    depth = int(options.get("depth", 0))
-    if depth and options["method"] == WEIGHTED:
+    values = {name: options[name] for name in Setting.__slots__ if name in options}
+    values |= {"depth": int(options.get("depth", 0)), "weights": () if set(weights) == {1.0} else weights}
+    setting = Setting(**{**values, "boosts": () if boosts == declared else boosts})
+    if setting.depth and setting.method == WEIGHTED:
         # The depth is adaptive; a pipeline file has no option for its maximum.
-        depth = default_setting(header).depth
-    blend = options.get("blend") if depth else default.blend
-    uses_blend = bool(depth) and blend is not None
-    return Setting(
-        method=options["method"],
-        k_param=options["k_param"] if options["method"] == "rrf" else default.k_param,
-        dense_shift=options["dense_shift"] if options["method"] == WEIGHTED else default.dense_shift,
-        reranker_shift=options.get("reranker_shift", 0.0)
-        if uses_blend and options["blend_weight"] is None
-        else default.reranker_shift,
-        weights=() if set(weights) == {1.0} else weights,
-        depth=depth,
-        blend=blend,
-        blend_weight=options["blend_weight"] if uses_blend else default.blend_weight,
-        temperature=options["temperature"] if uses_blend and blend == "promote" else default.temperature,
-        neighbors=options.get("neighbors", default.neighbors) if uses_blend else default.neighbors,
-        boosts=() if boosts == declared else boosts,
-    )
+        setting = replace(setting, depth=default_setting(header).depth)
+    default = Setting()
+    return replace(setting, **{name: getattr(default, name) for name in setting.unused})
 
 
 def split_by_name(recording: Recording, train: str, test: str) -> tuple[Recording, Recording]:
@@ -224,9 +204,7 @@ def split_by_hash(recording: Recording, held_out: float = 0.5) -> tuple[Recordin
     return _split(recording, *halves)
 
 
-def _split(
-    recording: Recording, train: Sequence[RecordedQuery], test: Sequence[RecordedQuery]
-) -> tuple[Recording, Recording]:
+def _split(recording: Recording, train: list[RecordedQuery], test: list[RecordedQuery]) -> tuple[Recording, Recording]:
     shared = {query.query for query in train} & {query.query for query in test}
     if shared:
         raise InputError(
@@ -240,10 +218,7 @@ def _split(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClickFit:
-    """The setting fitted to ratings or a few judgments, and its gain over the default on held-out queries.
-
-    `reason` is set if the default setting was kept.
-    """
+    """The setting fitted to ratings or judgments, and its held-out gain; `reason` if the default was kept."""
 
     best: Setting
     questions: int
@@ -265,7 +240,7 @@ def read_clicks(path: Path | str) -> Collection:
         has_texts = isinstance(question, str) and question.strip() and isinstance(id, str) and id
         if not has_texts or not isinstance(good, bool | str) or good not in _RATINGS:
             message = '"question" and "id" must be strings, and "good" must be true or false (or "good" or "bad")'
-            raise DataFormatError(message, file=str(path), line=line)
+            raise DataFormatError(message, file=path, line=line)
         query = content_id(str(question))
         queries[query] = str(question)
         ratings.setdefault(query, {})[str(id)] = _RATINGS[good]
@@ -282,19 +257,17 @@ def fit_judged(recording: Recording, measure: str = "nDCG@10") -> ClickFit:
     name = measure_name(measure)
     judge = Judge(recording.qrels(), [name])
 
-    def values(run: Mapping[str, Sequence[str]]) -> list[float]:
+    def values(run: Run) -> list[float]:
         per_query = judge.quality(run).per_query[name]
         return [per_query.get(query.query, 0.0) for query in recording.queries]
 
     return _fit_shifts(recording, values)
 
 
-def _fit_shifts(recording: Recording, measure_run: Callable[[Mapping[str, Sequence[str]]], list[float]]) -> ClickFit:
-    """Find the shifts of the fitted vector search and reranker weights with the largest gain.
+def _fit_shifts(recording: Recording, measure_run: Callable[[Run], list[float]]) -> ClickFit:
+    """Find the shifts of the fitted weights with the largest gain minus the cost of each step.
 
-    Each step away from the default must gain more than its cost, which shrinks the result toward the shipped
-    model. The default setting is kept unless the result beats it on held-out queries by more than the
-    standard error.
+    The default is kept unless the result beats it on held-out queries by more than the standard error.
     """
     start = replace(default_setting(recording.header), guard=False)
     grades = [grade for query in recording.queries for grade in query.qrels.values()]
@@ -302,9 +275,7 @@ def _fit_shifts(recording: Recording, measure_run: Callable[[Mapping[str, Sequen
     fit = ClickFit(best=start, questions=count, good=good, bad=len(grades) - good)
     if count < MIN_RATED_QUERIES:
         return replace(fit, reason=f"{count} queries are too few; at least {MIN_RATED_QUERIES} are needed")
-    steps = weight_steps(start, recording.header)
-    replay = Replay(recording)
-    gains = gains_over(start, {setting: measure_run(replay.run(setting)) for setting in steps})
+    gains, steps = weight_gains(recording, start, measure_run)
     best = best_after_cost(gains, steps)
     # Leave-one-out cross-validation: each query is measured with a setting fitted without it.
     held_out = []
@@ -320,7 +291,7 @@ def _fit_shifts(recording: Recording, measure_run: Callable[[Mapping[str, Sequen
     return replace(fit, best=best)
 
 
-def _rate_run(recording: Recording, run: Mapping[str, Sequence[str]]) -> list[float]:
+def _rate_run(recording: Recording, run: Run) -> list[float]:
     """Return, for each query, the mean of 1 / log2(rank + 1) over its rated hits. Bad hits count negatively."""
     values = []
     for query in recording.queries:
@@ -331,23 +302,21 @@ def _rate_run(recording: Recording, run: Mapping[str, Sequence[str]]) -> list[fl
     return values
 
 
-def weight_steps(start: Setting, header: Header) -> dict[Setting, int]:
-    """Return a setting for each combination of weight shifts, with its distance from the default in steps."""
-    shifts = RERANKER_SHIFTS if header.depth else (0.0,)
-    return {
+def weight_gains(
+    recording: Recording, start: Setting, measure_run: Callable[[Run], list[float]]
+) -> tuple[dict[Setting, list[float]], dict[Setting, int]]:
+    """Return the gain of each combination of weight shifts over the start, per query, and its distance in steps."""
+    shifts = RERANKER_SHIFTS if recording.header.depth else (0.0,)
+    steps = {
         replace(start, dense_shift=dense, reranker_shift=reranker): abs(i - DENSE_SHIFTS.index(0.0))
         + abs(j - shifts.index(0.0))
         for i, dense in enumerate(DENSE_SHIFTS)
         for j, reranker in enumerate(shifts)
     }
-
-
-def gains_over(start: Setting, values: Mapping[Setting, Sequence[float]]) -> dict[Setting, list[float]]:
-    """Return the gain of each setting over the start, per query."""
-    return {
-        setting: [value - base for value, base in zip(row, values[start], strict=True)]
-        for setting, row in values.items()
-    }
+    replay = Replay(recording)
+    values = {setting: measure_run(replay.run(setting)) for setting in steps}
+    gains = {setting: [a - b for a, b in zip(row, values[start], strict=True)] for setting, row in values.items()}
+    return gains, steps
 
 
 def best_after_cost(gains: Mapping[Setting, Sequence[float]], steps: Mapping[Setting, int]) -> Setting:
