@@ -34,10 +34,7 @@ class _Worker:
 
 
 class LocalEngine:
-    """Runs shards on `workers` processes, each with an equal share of the cores.
-
-    A worker that dies is replaced, and its shard is retried.
-    """
+    """Runs shards on processes that share the cores; a worker that dies is replaced and its shard retried."""
 
     name = "local"
 
@@ -153,9 +150,8 @@ def _run_worker(pipe: Connection, work: BatchWork, folder: Path, threads: int, m
 class RayEngine:
     """Runs shards on a Ray cluster: the one at `address`, the current one, or a new local one.
 
-    Ray Data distributes the shards to actors, which load their models once. Rows never pass through Ray: an
-    actor reads and writes its own shards, like a local worker. Ray restarts actors that die and runs their
-    shards again. Every machine in the cluster must have access to the output folder.
+    Actors load their models once and read and write their own shards, so rows never pass through Ray. Every machine in
+    the cluster must have access to the output folder.
     """
 
     name = "ray"
@@ -215,8 +211,7 @@ class RayEngine:
         context.memory_usage_poll_interval_s = None
         context.issue_detectors_config.detectors = []
         _silence_ray_logging()  # ray.init changes the levels
-        cores = max(1, int(self._ray.cluster_resources().get("CPU", 1)))
-        self.workers = self._requested_workers or cores
+        self.workers = self._requested_workers or max(1, int(self._ray.cluster_resources().get("CPU", 1)))
         items = data.from_items([{"shard": shard} for shard in shards], override_num_blocks=len(shards))
         results = items.map_batches(
             _ShardActor,

@@ -1,8 +1,6 @@
-"""Find the input files of a job, and plan its shards.
+"""Find the input files of a job (Parquet and JSONL), and plan its shards.
 
-Inputs are Parquet and JSONL files, given as paths, folders, patterns or any URL that fsspec can open. Each
-file is read once to compute its digest and count its rows. A worker then reads only the rows of its shard
-(`read_shard`).
+Each file is read once for its digest and row count. A worker then reads only the rows of its shard (`read_shard`).
 """
 
 from __future__ import annotations
@@ -13,7 +11,9 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, cast
 
@@ -39,10 +39,8 @@ class InputFile:
     address: str
     digest: str
     rows: int
-    offsets: tuple[int, ...] = ()
-    """For JSONL: the byte offset of each shard."""
-    name: str = ""
-    """The name in reports: the last part of the address that distinguishes it from other inputs."""
+    offsets: tuple[int, ...] = ()  # for JSONL: the byte offset of each shard
+    name: str = ""  # the name in reports: the last part of the address that distinguishes it from other inputs
     copy: int = 1
     """2 for the second file with the same content. Each copy has its own shards."""
 
@@ -68,10 +66,7 @@ class Shard:
 
 
 def find_inputs(paths: PathLike | Sequence[PathLike], *, out: Path | None = None) -> list[str]:
-    """Return the addresses of all input files, sorted. A folder stands for its Parquet and JSONL files.
-
-    Files inside `out` that folders or patterns match are excluded, because a job must not read its own shards.
-    """
+    """Return the addresses of the files in paths, folders, patterns and URLs, except matching shards in `out`."""
     requested = [paths] if isinstance(paths, (str, os.PathLike)) else check_list(paths, "inputs", "paths")
     addresses: list[str] = []
     # Validate first, because `glob` takes minutes for a very long pattern.
@@ -105,7 +100,7 @@ def _find_in_folder(folder: Path) -> list[str]:
     def raise_error(error: OSError) -> None:
         # Otherwise, the rows of a folder that cannot be listed would be missing silently.
         reason = error.strerror or type(error).__name__
-        raise DataFormatError(f"cannot be listed: {reason}", file=str(error.filename)) from error
+        raise DataFormatError(f"cannot be listed: {reason}", file=error.filename) from error
 
     paths: list[Path] = []
     for parent, folders, names in os.walk(folder, onerror=raise_error):
@@ -232,8 +227,7 @@ BATCH_ROWS = 64
 BATCH_BYTES = 4 << 20
 """Maximum rows and bytes that a worker reads at a time. A single row is read completely, whatever its size."""
 
-ROW = "row"
-"""The column with the number of the input row, starting at 0."""
+ROW = "row"  # the column with the number of the input row, starting at 0
 
 _DAMAGED = "damaged Parquet; the file is unreadable from about this row to the end of its row group"
 
@@ -264,103 +258,74 @@ def add_row_numbers(batch: RecordBatch, first: int) -> RecordBatch:
     pa = require("pyarrow", extra="batch")
     rows = pa.array(range(first, first + batch.num_rows), pa.int64())
     names = [name for name in batch.schema.names if name != ROW]
-    columns = [rows, *(batch.column(name) for name in names)]
-    return pa.RecordBatch.from_arrays(columns, [ROW, *names])
+    return pa.RecordBatch.from_arrays([rows, *(batch.column(name) for name in names)], [ROW, *names])
 
 
-class _ParquetReader:
-    """Reads a Parquet file forward in small batches.
+Piece = tuple[int, int, "RecordBatch | None"]
+"""First row, end, and a batch of these rows, or None if they cannot be read."""
 
-    A row in the middle of a row group can be reached only by reading all rows before it. The reader therefore
-    stays open at the end of a shard, and the worker's next shard continues there. The file is read once, not
-    once per shard, which matters most over a network.
-    """
+_open_files: dict[tuple[str, str, int], tuple[BinaryIO, Iterator[Piece], Piece, int]] = {}
+"""At most one Parquet file: its remaining pieces, and the last piece and the end of the last shard.
 
-    def __init__(self, address: str, batch_rows: int) -> None:
-        pq = require("pyarrow.parquet", extra="batch")
-        self._source = open_input(address)
-        # Without a fixed-size buffer, an entire column of a row group is read at once.
-        self._file: ParquetFile = pq.ParquetFile(
-            self._source, buffer_size=1 << 20, pre_buffer=False, page_checksum_verification=True
-        )
-        self._batch_rows = batch_rows
-        self.group = -1
-        self._batches: Iterator[RecordBatch] = iter(())
-        self._rest: RecordBatch | None = None
-        self.next_row = 0
-
-    def groups(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        """Yield the number, first row and end of each row group that overlaps this range."""
-        first = 0
-        for group in range(self._file.num_row_groups):
-            end = first + self._file.metadata.row_group(group).num_rows
-            if first < stop and end > start:
-                yield group, first, end
-            first = end
-
-    def open_group(self, group: int, first: int, start: int) -> None:
-        """Open the row group that begins at row `first`, unless it is already open and not past `start`."""
-        if group == self.group and self.next_row <= start:
-            return
-        self.group, self._rest, self.next_row = group, None, first
-        # Estimate the row size from the first row and from the metadata. Repeated texts take less space in the
-        # file than in memory.
-        metadata = self._file.metadata.row_group(group)
-        sample = next(self._file.iter_batches(1, row_groups=[group], use_threads=False), None)
-        in_file = int(metadata.total_byte_size) // max(1, int(metadata.num_rows))
-        row_bytes = max(1, in_file, int(sample.nbytes) if sample else 1)
-        rows = max(1, min(self._batch_rows, BATCH_BYTES // row_bytes))
-        self._batches = self._file.iter_batches(rows, row_groups=[group], use_threads=False)
-
-    def rows(self, start: int, stop: int) -> Iterator[RecordBatch]:
-        """Yield rows `start` to `stop` of the open group as batches with row numbers."""
-        while self.next_row < stop:
-            batch = next(self._batches, None) if self._rest is None else self._rest
-            if batch is None:
-                return
-            first, end = self.next_row, min(stop, self.next_row + batch.num_rows)
-            self._rest = batch.slice(end - first) if end < first + batch.num_rows else None
-            self.next_row, begin = end, max(start, first)
-            if begin < end:
-                yield add_row_numbers(batch.slice(begin - first, end - begin), begin)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._source.close()
+A row can be reached only through the rows before it in its row group, so the next shard continues there.
+The file is removed while in use.
+"""
 
 
-_open_readers: dict[tuple[str, str, int], _ParquetReader] = {}
-"""At most one reader, positioned at the end of the last shard. It is removed while in use."""
+def _scan_parquet(source: BinaryIO, start: int, batch_rows: int) -> Iterator[Piece]:
+    """Yield a Parquet file in small batches, from the row group that contains row `start` to the end."""
+    pa, pq = (require(name, extra="batch") for name in ("pyarrow", "pyarrow.parquet"))
+    # Without a fixed-size buffer, an entire column of a row group is read at once.
+    file: ParquetFile = pq.ParquetFile(source, buffer_size=1 << 20, pre_buffer=False, page_checksum_verification=True)
+    end = 0
+    for group in range(file.num_row_groups):
+        metadata = file.metadata.row_group(group)
+        row, end = end, end + metadata.num_rows
+        if end <= start:
+            continue
+        with suppress(OSError, pa.ArrowException):
+            # Estimate the row size from the first row and from the metadata. Repeated texts take less space in the
+            # file than in memory.
+            sample = next(file.iter_batches(1, row_groups=[group], use_threads=False), None)
+            in_file = int(metadata.total_byte_size) // max(1, int(metadata.num_rows))
+            row_bytes = max(1, in_file, int(sample.nbytes) if sample else 1)
+            rows = max(1, min(batch_rows, BATCH_BYTES // row_bytes))
+            for batch in file.iter_batches(rows, row_groups=[group], use_threads=False):
+                yield row, row + batch.num_rows, batch
+                row += batch.num_rows
+        if row < end:
+            yield row, end, None
 
 
 def _read_parquet(shard: Shard, batch_rows: int) -> Iterator[ReadRows]:
-    pa = require("pyarrow", extra="batch")
     # The digest is part of the key, because a file with the same name may have other rows.
     key = (shard.file.address, shard.file.digest, batch_rows)
-    reader = _open_readers.pop(key, None)
-    while _open_readers:
-        _open_readers.popitem()[1].close()
-    if reader is None:
-        reader = _ParquetReader(shard.file.address, batch_rows)
-    try:
-        for group, first, end in reader.groups(shard.start, shard.stop):
-            start, stop = max(shard.start, first), min(shard.stop, end)
-            try:
-                reader.open_group(group, first, start)
-                for batch in reader.rows(start, stop):
-                    for part in _split_large(batch):
-                        yield part, []
-            except (OSError, pa.ArrowException):
-                reader.group = -1  # the rest of the group cannot be read
-            if reader.next_row < stop:
-                yield None, [FailedRow(row, None, _DAMAGED) for row in range(max(start, reader.next_row), stop)]
-    except BaseException:  # including GeneratorExit
-        reader.close()
-        raise
-    if shard.stop < shard.file.rows:
-        _open_readers[key] = reader
+    last: list[Piece] = []
+    if key in _open_files and _open_files[key][-1] <= shard.start:
+        source, pieces, piece, _ = _open_files.pop(key)
+        last.append(piece)
     else:
-        reader.close()
+        source = open_input(shard.file.address)
+        pieces = _scan_parquet(source, shard.start, batch_rows)
+    while _open_files:
+        _open_files.popitem()[1][0].close()
+    keep_open = False
+    try:
+        for first, end, batch in chain(last, pieces):
+            start, stop = max(shard.start, first), min(shard.stop, end)
+            if start < stop and batch is None:
+                yield None, [FailedRow(row, None, _DAMAGED) for row in range(start, stop)]
+            elif start < stop and batch is not None:
+                for part in _split_large(add_row_numbers(batch.slice(start - first, stop - start), start)):
+                    yield part, []
+            if end >= shard.stop:
+                keep_open = batch is not None and shard.stop < shard.file.rows
+                if keep_open:
+                    _open_files[key] = source, pieces, (first, end, batch), shard.stop
+                return
+    finally:
+        if not keep_open:
+            source.close()
 
 
 def _split_large(batch: RecordBatch) -> Iterator[RecordBatch]:

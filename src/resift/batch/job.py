@@ -16,22 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from resift import __version__
-from resift._internal.arrays import Array
+from resift._internal.arrays import Array, np
 from resift._internal.files import atomic_write, file_lock
 from resift._internal.sync import run_sync
+from resift.batch import shards as shard_files
 from resift.batch.engines import LocalEngine, RayEngine
 from resift.batch.inputs import InputFile, PathLike, Shard, find_inputs, plan_inputs
-from resift.batch.shards import (
-    FAILED,
-    Attempts,
-    BatchWork,
-    OnRows,
-    ShardReport,
-    StopJobError,
-    atomic_parquet,
-    load_report,
-    to_batch,
-)
+from resift.batch.shards import FAILED, Attempts, BatchWork, OnRows, ShardReport
 from resift.errors import InputError, ResiftError, StoreError, require
 from resift.stores.base import embedder_name
 from resift.stores.sqlite import SQLiteStore
@@ -57,15 +48,11 @@ class BatchEngine(Protocol):
 
     def run(self, work: BatchWork, shards: Sequence[Shard], folder: Path, *, on_rows: OnRows) -> Iterator[ShardReport]:
         """Yield a report per shard. A shard whose output exists is skipped."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """The outcome of a job: rows read, rows written, failed rows, time and number of workers.
-
-    `fresh_rows` counts the rows processed in this run, not in an earlier one. `empty` lists inputs without rows.
-    """
+    """The outcome of a job. `fresh_rows` counts the rows of this run; `empty` lists inputs without rows."""
 
     folder: Path
     rows: int
@@ -92,8 +79,7 @@ class BatchProgress:
     total: int
     failed: int
     seconds: float
-    skipped: int = 0
-    """Rows processed by an earlier run, which are included in `rows`."""
+    skipped: int = 0  # rows processed by an earlier run, which are included in `rows`
 
 
 @check_arguments
@@ -117,13 +103,9 @@ def run_batch(
     if most_failed is not None:
         warnings.warn("most_failed= is now max_failed=", DeprecationWarning, stacklevel=2)
         max_failed = most_failed
-    for name, value, unit, minimum in (
-        ("shard_rows", shard_rows, "rows", 1),
-        ("max_failed", max_failed, "rows", 0),
-        ("workers", workers, "processes", 1),
-    ):
+    for name, value, minimum in (("shard_rows", shard_rows, 1), ("max_failed", max_failed, 0), ("workers", workers, 1)):
         if value is not None and value < minimum:
-            raise InputError(f"{name} is {value}; pass {minimum} or more {unit}.")
+            raise InputError(f"{name} is {value}; pass {minimum} or more.")
     folder = Path(out)
     started = time.monotonic()
     files, shards = plan_inputs(find_inputs(inputs, out=folder), shard_rows=shard_rows, columns=work.columns)
@@ -137,7 +119,7 @@ def run_batch(
         tally = _Tally(sum(file.rows for file in files), max_failed, folder, on_progress, started)
         missing = []
         for shard in shards:
-            report = load_report(shard, folder)
+            report = shard_files.load_report(shard, folder)
             if report is None:
                 missing.append(shard)
             else:
@@ -204,7 +186,7 @@ def _merge_failures(folder: Path) -> None:
     """Write the failed rows of all shards, in order, to one file."""
     pq = require("pyarrow.parquet", extra="batch")
     if parts := sorted(folder.glob(f"{FAILED}-part-*.parquet")):
-        with atomic_parquet(folder / f"{FAILED}.parquet") as out:
+        with shard_files.atomic_parquet(folder / f"{FAILED}.parquet") as out:
             for batch in (batch for part in parts for batch in pq.read_table(part).to_batches()):
                 out.write(batch)
 
@@ -258,8 +240,7 @@ def write_manifest(folder: Path, plan: Mapping[str, object], reports: Sequence[S
         }
         for report in sorted(reports, key=lambda report: report.name)
     ]
-    manifest = {**plan, **sum_rows(reports), "shards": shards}
-    atomic_write(folder / MANIFEST, to_json(manifest, indent=2) + "\n")
+    atomic_write(folder / MANIFEST, to_json({**plan, **sum_rows(reports), "shards": shards}, indent=2) + "\n")
 
 
 def sum_rows(reports: Sequence[ShardReport]) -> dict[str, int]:
@@ -283,18 +264,13 @@ class PrecomputedVectors:
 
     async def embed(self, texts: Sequence[str], *, kind: Literal["query", "document"]) -> Array:
         """Return the vectors of these texts."""
-        np = require("numpy", extra="local")
         vectors: Array = np.asarray([self.vectors[text] for text in texts], dtype=np.float32)
         return vectors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadWork:
-    """Writes the rows of an index job to a store, and returns their ids as receipts.
-
-    `store` is an index file, or a pipeline file (YAML) with one store. `model` is the embedder that
-    produced the vectors.
-    """
+    """Writes the rows of an index job to a store with the vectors of `model`, and returns their ids as receipts."""
 
     store: str
     model: str
@@ -313,7 +289,7 @@ class LoadWork:
         if self.store not in _stores:
             _stores[self.store] = open_store(self.store, self.model)
         run_sync(_add_documents(_stores[self.store], rows))
-        return to_batch([{"id": row["id"], "row": row["row"]} for row in rows], {"id": "text"})
+        return shard_files.to_batch([{"id": row["id"], "row": row["row"]} for row in rows], {"id": "text"})
 
 
 _stores: dict[str, Any] = {}
@@ -329,9 +305,8 @@ def load_shards(
 ) -> BatchReport:
     """Load the shards of a finished index job into a store, in parallel if the store supports it.
 
-    `store` is an index file, which is created if necessary, or a pipeline file (YAML) with one store. An
-    interrupted run resumes with the shards that have no receipt. Existing documents with the same id are
-    replaced. Shards in which different documents have the same id are rejected.
+    `store` is an index file, which is created if necessary, or a pipeline file with one store. An interrupted run
+    resumes. Documents with the same id are replaced. Shards in which different documents share an id are rejected.
     """
     source, target = Path(folder), Path(store).absolute()
     path = source / MANIFEST
@@ -342,8 +317,7 @@ def load_shards(
         raise InputError(f"{source} is a {manifest.get('kind')} job; only index jobs can be loaded.")
     work = LoadWork(store=str(target), model=manifest["options"]["model"])
     receipts = source / ".loaded" / hashlib.sha256(work.store.encode()).hexdigest()[:16]
-    single_writer = run_sync(_prepare_store(work, receipts))
-    if single_writer and (isinstance(engine, str) or engine.workers != 1):
+    if run_sync(_prepare_store(work, receipts)) and (isinstance(engine, str) or engine.workers != 1):
         engine, workers = "local", 1
     shards = [source / shard["name"] for shard in manifest["shards"]]
     if not (receipts / MANIFEST).exists():  # otherwise, all of them are already in the store
@@ -393,18 +367,14 @@ async def _add_documents(store: Any, rows: Sequence[JsonObject]) -> None:
             await store.add(documents)
         except StoreError as exc:
             if attempt == MAX_ATTEMPTS:
-                raise StopJobError(f"{exc} Run the job again to resume here.") from exc
+                raise shard_files.StopJobError(f"{exc} Run the job again to resume here.") from exc
             await asyncio.sleep(0.1 * 2**attempt * random.uniform(0.5, 1))  # noqa: S311 - not cryptography
         else:
             return
 
 
 def check_duplicate_ids(shards: Sequence[Path]) -> None:
-    """Reject shards in which different documents have the same id, because a store would keep only one of them.
-
-    Uses 16 bytes of memory per document: 160 MB for ten million.
-    """
-    np = require("numpy", extra="local")
+    """Reject shards in which different documents have the same id; takes 16 bytes of memory per document."""
     pairs = ((_hash(id), _hash(content)) for id, content in _read_documents(shards))
     hashes = np.fromiter(pairs, dtype=[("id", "<u8"), ("content", "<u8")])
     hashes.sort(order=("id", "content"))

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
     from pyarrow.parquet import ParquetWriter
 
-ERROR = "error"
-"""The column with the reason why a row failed; null for other rows."""
+ERROR = "error"  # the column with the reason why a row failed; null for other rows
 
 Row = Mapping[str, object]
 
@@ -31,11 +30,10 @@ class StopJobError(ResiftError):
 
 @runtime_checkable
 class BatchWork(Protocol):
-    """A kind of work. It must be picklable, and it loads its models at the first batch, once per worker.
+    """A picklable kind of work, which loads its models at the first batch, once per worker.
 
-    It is called with a `pyarrow.RecordBatch` and returns another one, with one or more rows for each input row
-    in the same order. The column `row` contains the number of the input row. A row that fails is returned with
-    its `error`.
+    It turns a `pyarrow.RecordBatch` into another one, with one or more rows per input row, in order. The column `row`
+    contains the number of the input row. A row that fails is returned with its `error`.
     """
 
     kind: str
@@ -43,15 +41,12 @@ class BatchWork(Protocol):
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that the input must have."""
-        ...
 
     def describe(self) -> dict[str, object]:
         """Return the options and model digests that determine the output."""
-        ...
 
     def __call__(self, batch: RecordBatch) -> RecordBatch:
         """Return the output for these rows."""
-        ...
 
 
 def map_rows(rows: Sequence[Row], function: Callable[[Row], list[OutputRow]]) -> list[OutputRow]:
@@ -96,8 +91,7 @@ def text_or_none(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-OnRows = Callable[[str, int], None]
-"""Called with the name of a shard and the number of its finished rows."""
+OnRows = Callable[[str, int], None]  # called with the name of a shard and the number of its finished rows
 
 FAILED = "failed"
 MAX_DEATHS = 200
@@ -123,7 +117,6 @@ def run_shard(
     """Process one shard, unless its output exists. The output gets its final name when it is complete.
 
     A shard that lost workers before is processed row by row, and a row that keeps killing workers fails.
-    `on_rows` is called with the number of finished rows.
     """
     report = load_report(shard, folder)
     if report is not None:
@@ -142,8 +135,7 @@ def run_shard(
             lines = [{"file": shard.file.name, **failure._asdict()} for failure in failures]
             with atomic_parquet(folder / f"{FAILED}-{shard.name}.parquet") as failed:
                 failed.write(pa.RecordBatch.from_pylist(lines, schema=pa.schema(list(columns.items()))))
-    rows = shard.stop - shard.start
-    return ShardReport(shard.name, rows, out.count, len(failures), time.monotonic() - started)
+    return ShardReport(shard.name, shard.stop - shard.start, out.count, len(failures), time.monotonic() - started)
 
 
 def load_report(shard: Shard, folder: Path) -> ShardReport | None:
@@ -157,8 +149,7 @@ def load_report(shard: Shard, folder: Path) -> ShardReport | None:
         try:
             counts.append(int(pq.read_metadata(path).num_rows))
         except Exception as exc:  # the file was complete once, so it was changed later
-            message = f"{path} was damaged after it was written; delete it and run again."
-            raise ResiftError(message) from exc
+            raise ResiftError(f"{path} was damaged after it was written; delete it and run again.") from exc
     written, failed = counts
     if written is None:
         return None
@@ -197,10 +188,7 @@ def _split_if_deadly(batch: RecordBatch, attempts: Attempts, failures: list[Fail
 
 
 def _apply(work: BatchWork, batch: RecordBatch, failures: list[FailedRow]) -> Iterator[RecordBatch]:
-    """Run the work on all rows, and yield the outputs without an error.
-
-    If the work raises, run it on each row separately, so that only bad rows fail.
-    """
+    """Run the work on all rows, or on each row if it raises, and yield the outputs without an error."""
     try:
         output = work(batch)
     except StopJobError:
@@ -224,9 +212,8 @@ def _apply(work: BatchWork, batch: RecordBatch, failures: list[FailedRow]) -> It
 class Attempts:
     """Log of earlier attempts at a shard whose workers died: a line per attempt, then a line per row.
 
-    Two lost workers may be a coincidence, so the third attempt goes row by row. A row is deadly if three
-    workers died while processing it, so that random kills are not blamed on an innocent row. No row is blamed
-    if the job itself was killed and started again.
+    The third attempt goes row by row. A row is deadly if three workers died while processing it, so that random kills
+    are not blamed on an innocent row. No row is blamed if the job itself was killed and started again.
     """
 
     def __init__(self, path: Path) -> None:

@@ -17,6 +17,8 @@ from resift.evaluation.runner import cache_key, code_digest
 from resift.external.records import ID_KEYS, JOIN, RecordText, check_text_keys, no_text, read_metadata, read_text
 from resift.ingest.chunking import ChunkSize, chunks
 from resift.models.embedder import DEFAULT_EMBEDDER, Embedder, EmbedKind
+from resift.models.loading import load
+from resift.models.registry import Kind, find_spec
 from resift.pipeline.pipeline import Pipeline
 from resift.protocols import CanReopenVectors
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
@@ -27,8 +29,6 @@ if TYPE_CHECKING:
     from numpy import float32
     from numpy.typing import NDArray
     from pyarrow import RecordBatch
-
-    from resift.models.registry import Kind
 
 TextKeys = Sequence[str] | str | None
 
@@ -85,8 +85,7 @@ class EmbedWork:
         vectors = dict(zip(texts, _embed(texts, self.model, self.embed_kind), strict=True))
 
         def embed_row(row: Row) -> list[OutputRow]:
-            text = require_text(row, keys).text
-            return [{"id": text_or_none(row.get("id")), "vector": vectors[text]}]
+            return [{"id": text_or_none(row.get("id")), "vector": vectors[require_text(row, keys).text]}]
 
         return to_batch(map_rows(rows, embed_row), {"id": "text", "vector": "vector"})
 
@@ -95,9 +94,8 @@ class EmbedWork:
 class IndexWork:
     """Splits documents into chunks and embeds them. `load_shards` then writes them to a store.
 
-    The text is the title and every other text field of a row, joined, or the fields named by `text_keys`.
-    All other fields become metadata. Each chunk is a row: `id`, `text`, `metadata` (JSON) and `vector`. Its
-    id is the document's id and a number. For a document without an id, a hash of the content is used.
+    The text is that of `EmbedWork`, and all other fields become metadata. Each chunk is a row: `id`, `text`,
+    `metadata` (JSON) and `vector`. Its id is the document's id, or else a hash of the content, and a number.
     """
 
     model: str = DEFAULT_EMBEDDER
@@ -111,15 +109,13 @@ class IndexWork:
     def describe(self) -> dict[str, object]:
         """Return the options and the digests of the model."""
         keys = list(check_text_keys(self.text_keys) or ())
-        size = {"words": self.words, "overlap": self.overlap}
-        return {"text_keys": keys, **size, **_pinned_files(self.model)}
+        return {"text_keys": keys, "words": self.words, "overlap": self.overlap, **_pinned_files(self.model)}
 
     def __call__(self, batch: RecordBatch) -> RecordBatch:
         """Return the chunks with their vectors."""
         rows = map_rows(batch.to_pylist(), self.split)
         passages = [row for row in rows if ERROR not in row]
-        vectors = _embed([str(row["text"]) for row in passages], self.model)
-        for row, vector in zip(passages, vectors, strict=True):
+        for row, vector in zip(passages, _embed([str(row["text"]) for row in passages], self.model), strict=True):
             row["vector"] = vector
         return to_batch(rows, INDEX_COLUMNS)
 
@@ -150,11 +146,10 @@ INDEX_COLUMNS = {"id": "text", "text": "text", "metadata": "text", "vector": "ve
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RerankWork:
-    """Reranks the `candidates` of each row for its `query`. Candidates are texts or structs with a text field.
+    """Reranks the `candidates` of each row, texts or structs with a text field, for its `query`.
 
-    The text of a struct is its title and every other text field, joined, or the fields named by `text_keys`.
-    The output is `order` (positions of the candidates, best first), `ids` if candidates have them, `scores`
-    in that order (null if not scored), `tier`, `degraded` and `reason`.
+    The output is `order` (positions of the candidates, best first), `ids` if candidates have them, `scores` in that
+    order (null if not scored), `tier`, `degraded` and `reason`.
     """
 
     model: str = DEFAULT_MODEL
@@ -207,8 +202,7 @@ def candidate_text(candidate: object, index: int, keys: Sequence[str] | None) ->
     if isinstance(candidate, Mapping):
         return read_text(candidate, keys).text
     if candidate is not None and not isinstance(candidate, str):
-        kind = describe_type(candidate)
-        raise InputError(f"Candidate {index} is {kind}; pass texts or structs with a text field.")
+        raise InputError(f"Candidate {index} is {describe_type(candidate)}; pass texts or structs with a text field.")
     return candidate or ""
 
 
@@ -220,14 +214,11 @@ def _embed(texts: list[str], model: str, kind: EmbedKind = "document") -> list[N
     if not texts:
         return []
     _load_model(model, "bi-encoder")
-    embedder = _embedders.setdefault(model, Embedder(model))
-    return list(run_sync(embedder.embed(texts, kind=kind)))
+    return list(run_sync(_embedders.setdefault(model, Embedder(model)).embed(texts, kind=kind)))
 
 
 def _load_model(model: str, kind: Kind) -> None:
     """Load a model before the first row. If this fails, the job stops, because every row would fail."""
-    from resift.models.loading import load
-
     try:
         load(model, kind=kind)
     except ResiftError as exc:
@@ -236,17 +227,14 @@ def _load_model(model: str, kind: Kind) -> None:
 
 def _pinned_files(model: str) -> dict[str, object]:
     """Return the pinned digests of a model's files, because a job must not resume with other weights."""
-    from resift.models.registry import find_spec
-
     return {"model": model, "files": {pinned.name: pinned.sha256 for pinned in find_spec(model).files}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluateWork:
-    """Runs a pipeline on the `query` of each row. The output is `ids` and `scores`, best first, and `trace`.
+    """Runs a pipeline file on the `query` of each row. The output is `ids` and `scores`, best first, and `trace`.
 
-    `pipeline` is a YAML file. `trace` is the complete ranking as JSON. `Ranking.from_json` reads it, for
-    `why` and `explain`.
+    `trace` is the complete ranking as JSON, for `Ranking.from_json`.
     """
 
     pipeline: str
