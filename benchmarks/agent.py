@@ -27,7 +27,7 @@ from pathlib import Path
 from benchmarks.harness import option_parser, report
 from resift import Index
 from resift.agent import KnowledgeGraphAgent, build_pack
-from resift.agent.pack_build import articles_folder, questions
+from resift.agent.pack_build import ARTICLES
 
 QUESTIONS = Path(__file__).resolve().parent.parent / "tests" / "agent" / "answerability"
 DATA = Path(os.environ.get("RESIFT_DATA", "../shared/data"))
@@ -41,8 +41,13 @@ MODES = {
 
 
 def sample() -> tuple[Path, list[tuple[str, set[str]]]]:
-    asked = [(one.question, {one.article}) for one in questions() if one.article]
-    return articles_folder(), asked
+    return ARTICLES, [(row["question"], {row["article"]}) for row in sample_questions() if row["article"]]
+
+
+def sample_questions() -> list[dict[str, str | None]]:
+    """Return questions with the title of the article that answers them, or None."""
+    lines = QUESTIONS.with_name("sample_questions.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
 
 
 def collection(name: str, folder: Path) -> tuple[Path, list[tuple[str, set[str]]]]:
@@ -151,7 +156,7 @@ def packs(folder: Path, *, quick: bool) -> dict:
     if not quick:
         there = [name for name in ("scifact", "cranfield") if (DATA / name).is_dir()]
         sources |= {name: collection(name, folder) for name in there}
-    none = [one.question for one in questions() if one.article is None]
+    none = [row["question"] for row in sample_questions() if row["article"] is None]
     results = {}
     for name, (source, asked) in sources.items():
         pack = folder / f"{name}.lbug"

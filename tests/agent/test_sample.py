@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from resift.agent import KnowledgeGraphAgent
-from resift.agent.pack_build import articles_folder, questions
+from resift.agent.pack_build import ARTICLES
 
 pytestmark = pytest.mark.real_model
 
 
+def questions() -> list[SimpleNamespace]:
+    """Return the written questions, each with the title of the article that answers it, or None."""
+    lines = Path(__file__).with_name("sample_questions.jsonl").read_text(encoding="utf-8").splitlines()
+    return [SimpleNamespace(**json.loads(line)) for line in lines]
+
+
 def test_the_sample_is_a_linked_collection():
     """A few dozen articles; every wiki-link leads to one of them; every question names one."""
-    texts = [path.read_text(encoding="utf-8") for path in articles_folder().glob("*.md")]
+    texts = [path.read_text(encoding="utf-8") for path in ARTICLES.glob("*.md")]
     titles = {re.match(r"# (.+)", text)[1] for text in texts}
     linked = {target.strip() for text in texts for target in re.findall(r"\[\[([^\]|]+)", text)}
     assert len(titles) == len(texts) >= 36

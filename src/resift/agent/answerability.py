@@ -1,7 +1,5 @@
-"""Evidence that a passage or a sentence answers the question.
+"""Evidence that a passage or a sentence answers the question: shared words, types of answers, and model scores.
 
-`Question` compares the words of a question with a sentence: topic, predicate, numbers and type of answer.
-`answer_probability` combines this with the score of a model. `measure_evidence` checks entire rankings.
 The thresholds and weights were fitted for the bundled models, as described in research/agent.md.
 """
 
@@ -33,8 +31,7 @@ MIN_COVERAGE, SUFFICIENT_COVERAGE = 0.15, 0.5
 """Share of the question's words that is sufficient with a model, and without one."""
 MIN_PROBABILITY = {CROSS_ENCODER: 0.25, VECTORS: 0.55, WORDS: 0.45}
 """Sentences with a lower probability are not quoted."""
-MEAN_HEADING_LOGIT = -7.3
-"""Logit of a typical heading, used for sentences without a heading score."""
+MEAN_HEADING_LOGIT = -7.3  # logit of a typical heading, used for sentences without a heading score
 
 _CAPITAL = re.compile(r"(?<=[\w,;:'’)\"”] )[^\W\d_a-z][\w'’-]+")
 _NAME_AT_START = re.compile(r"\b[^\W\d_a-z]\w+ (?:(?:de|von|van|of|the) )?[^\W\d_a-z]\w+")
@@ -85,29 +82,23 @@ def find_names(question: str) -> list[str]:
     return names if len(names) * 2 <= len(question.split()) else []
 
 
-def missing_names(names: list[str], vocabulary: set[str] | frozenset[str]) -> list[str]:
-    """Return the names that share no word with the vocabulary."""
-    return [
-        name for name in names if not any(form in vocabulary for word in words(name) for form in plural_variants(word))
-    ]
+def missing_names(names: list[str], known: set[str] | frozenset[str]) -> list[str]:
+    """Return the names that share no word with the known ones."""
+    return [name for name in names if not any(form in known for word in words(name) for form in plural_variants(word))]
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """How well a sentence fits a question, apart from the score of a model. Values are from 0 to 1."""
+class Fit(NamedTuple):
+    """What a sentence lacks to answer a question: three shares of the content words, then flags that are 0 or 1.
 
-    missing: float
-    """Share of the question's content words that neither the sentence nor its headings contain."""
-    missing_nearby: float
-    """Share of the question's content words that neither the passage nor its headings contain."""
+    `missing_predicate` ignores names and words in the headings. The passage and its headings lack the words counted
+    in `missing_nearby`. The flags are for the type of answer (such as a date), the noun after "how many", and numbers.
+    """
+
     missing_predicate: float
-    """Share of the content words, other than names and words in the headings, that the sentence lacks."""
+    missing_nearby: float
     wrong_type: float
-    """1 if the question asks for a date, number, price or person and the sentence contains none."""
     missing_count: float
-    """1 if the sentence lacks the noun after "how many"."""
     missing_number: float
-    """1 if the sentence and its headings lack a number from the question."""
 
 
 class Question:
@@ -129,14 +120,12 @@ class Question:
         sentence_stems, passage_stems = stems(f"{heading} {sentence}"), stems(f"{heading} {passage}")
         topic = stems(heading)
         predicate = [word for word in self._words if word not in self._names and not _contains(topic, word)]
-        numbers = set(_NUMBER.findall(f"{heading} {sentence}"))
         return Fit(
-            missing=_missing_share(self._words, sentence_stems),
             missing_nearby=_missing_share(self._words, passage_stems),
             missing_predicate=_missing_share(predicate, stems(sentence)),
             wrong_type=float(self.answer_type is not None and not self._has_answer(sentence, self.answer_type)),
             missing_count=float(bool(self._counted) and _missing_share(self._counted, sentence_stems) == 1),
-            missing_number=float(not self._numbers <= numbers),
+            missing_number=float(not self._numbers <= set(_NUMBER.findall(f"{heading} {sentence}"))),
         )
 
     def _has_answer(self, sentence: str, answer_type: AnswerType) -> bool:
@@ -186,22 +175,13 @@ _WEIGHTS = {
 def answer_probability(scorer: str, score: float, fit: Fit, *, above_heading: float = 0.0) -> float:
     """Return the probability that a sentence answers the question.
 
-    `above_heading` is the score of the sentence minus that of its heading. A sentence that only shares the
-    topic of the question scores little more than the heading.
+    `above_heading` is its score minus that of its heading, which is small if it only shares the topic.
     """
     if scorer == WORDS:
         doubt = 0.6 if fit.wrong_type or fit.missing_number else 1.0
         return 0.9 * (1 - fit.missing_nearby) * doubt
     bias, *weights = _WEIGHTS[scorer]
-    features = (
-        max(-100.0, min(100.0, score)),
-        max(-100.0, min(100.0, above_heading)),
-        fit.missing_predicate,
-        fit.missing_nearby,
-        fit.wrong_type,
-        fit.missing_count,
-        fit.missing_number,
-    )
+    features = (max(-100.0, min(100.0, score)), max(-100.0, min(100.0, above_heading)), *fit)
     return _sigmoid(math.fsum((bias, *map(mul, weights, features))))
 
 

@@ -1,7 +1,6 @@
 """Read articles from files: a title, passages with their headings, and links to other articles.
 
-A link is stored as the keys that it could match (file path, title, id), best first. `resolve_links`
-converts these keys to links between articles once all articles are known.
+A link is stored as the keys that it could match, until `resolve_links` knows all articles.
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ from resift.ingest.sources import HTML, JSONL, MARKDOWN, TEXT, open_source
 from resift.ingest.walking import FoundFiles, find_files
 from resift.ingest.worker import FileReader
 
-LINKED_KINDS = MARKDOWN | HTML | JSONL | TEXT
-"""Suffixes of files whose links are read."""
+LINKED_KINDS = MARKDOWN | HTML | JSONL | TEXT  # suffixes of files whose links are read
 
 _FENCED = re.compile(r"^ {0,3}(```|~~~).*?^ {0,3}\1", re.MULTILINE | re.DOTALL)
 _WIKI_HEADING = re.compile(r"^(={2,6})(?!=)([^=\n]{1,300})\1[ \t]{0,20}$", re.MULTILINE)
@@ -37,8 +35,7 @@ _FILE_SUFFIX = re.compile(r"\.(?:md|markdown|html?|xhtml|txt)$", re.IGNORECASE)
 _BOILERPLATE_TAGS = ["nav", "footer", "aside", "script", "style", "template"]
 
 Report = Callable[[str], None]
-Targets = tuple[tuple[str, ...], ...]
-"""For each link, the keys that it could match, best first."""
+Targets = tuple[tuple[str, ...], ...]  # for each link, the keys that it could match, best first
 
 
 class ArticlePassage(NamedTuple):
@@ -65,7 +62,7 @@ def find_sources(source: Path, *, target: Path) -> tuple[Path, FoundFiles]:
     files = find_files([source], index=target)
     if not files.files:
         reasons = ", ".join(dict.fromkeys(skipped.reason for skipped in files.skipped))
-        raise DataFormatError(f"No readable files{f' ({reasons})' if reasons else ''}.", file=str(source))
+        raise DataFormatError(f"No readable files{f' ({reasons})' if reasons else ''}.", file=source)
     return (source if source.is_dir() else source.parent), files
 
 
@@ -74,8 +71,7 @@ async def read_articles(
 ) -> AsyncGenerator[Article, None]:
     """Yield the articles of all files, using the readers of `resift index`.
 
-    `failed` is called for each file or row that cannot be read, and `incomplete` for parts without text,
-    such as scanned pages. Reading continues in both cases.
+    `failed` is called for files and rows that cannot be read, and `incomplete` for parts without text.
     """
     reader = FileReader()
     try:
@@ -143,8 +139,7 @@ def _read_linked_file(path: Path, name: str, size: ChunkSize, failed: Report) ->
         sections = markdown_sections(text_without_links)
     heading = next((section.context for section in sections if section.context), "")
     title = front_matter(text)[0] or heading.partition(SEPARATOR)[0] or _title_from_path(path)
-    passages = _split_passages(title, sections, size)
-    yield Article(name, title, name, passages, article_keys(name, title, name), targets)
+    yield Article(name, title, name, _split_passages(title, sections, size), article_keys(name, title, name), targets)
 
 
 def _article_from_row(row: Section, name: str, size: ChunkSize) -> Article:
@@ -160,8 +155,7 @@ def _article_from_row(row: Section, name: str, size: ChunkSize) -> Article:
         if isinstance(key, (str, int)) and str(key).strip():
             targets += ((title_key(str(key)), f"id:{str(key).strip()}"),)
     id = row.id or title
-    passages = _split_passages(title, sections, size)
-    return Article(id, title, name, passages, article_keys(id, title), targets)
+    return Article(id, title, name, _split_passages(title, sections, size), article_keys(id, title), targets)
 
 
 def _title_from_path(path: Path) -> str:
@@ -209,8 +203,7 @@ def href_keys(href: str, source: str) -> tuple[str, ...]:
     last = _FILE_SUFFIX.sub("", posixpath.basename(path.rstrip("/")))
     keys = [title_key(last), title_key(last.replace("-", " "))] if last else []
     if not parts.netloc:
-        folder = posixpath.dirname(source)
-        keys.insert(0, f"path:{posixpath.normpath(posixpath.join(folder, path)).lstrip('/')}")
+        keys.insert(0, f"path:{posixpath.normpath(posixpath.join(posixpath.dirname(source), path)).lstrip('/')}")
     return tuple(dict.fromkeys(keys))
 
 

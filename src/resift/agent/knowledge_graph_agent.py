@@ -10,22 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from resift import types
 from resift._internal.arrays import Array, np
 from resift._internal.sync import run_sync, sync_method
+from resift.agent import pack
 from resift.agent.answerability import VECTORS, WORDS, find_absent_names
 from resift.agent.multi_doc import MultiDocSynthesizer, Writer, answer_from_ranking, clean_question, not_found
-from resift.agent.pack import (
-    MAX_NODES,
-    WIKIGR,
-    GraphReranker,
-    Neighborhood,
-    Pack,
-    SectionRow,
-    article_id,
-    check_bounds,
-    expand,
-)
-from resift.agent.pack import STAGE as CENTRALITY
+from resift.agent.pack import GraphReranker, Neighborhood, Pack
 from resift.agent.writers import ExtractiveWriter
 from resift.deadline import Deadline
 from resift.errors import InputError, ResiftError, StoreError, redact
@@ -36,18 +27,7 @@ from resift.rerankers.cross_encoder import CrossEncoderReranker
 from resift.rerankers.rescore import rescore
 from resift.rerankers.semantic_bm25 import PoolBM25
 from resift.stores.base import embed_texts, embedder_name
-from resift.types import (
-    FusedHits,
-    Hit,
-    JsonObject,
-    Ranking,
-    StageKind,
-    StageRecord,
-    Trace,
-    cut_record,
-    make_record,
-    sort_key,
-)
+from resift.types import FusedHits, Hit, JsonObject, Ranking, StageKind
 from resift.validation import check_arguments
 
 if TYPE_CHECKING:
@@ -59,9 +39,8 @@ EXPANSION = "graph expansion"
 class KnowledgeGraphAgent:
     """Answers questions from a pack, with sources, or reports that the pack has no answer.
 
-    Without a cross-encoder, or if its model failed to load, the order of vector search is kept.
-    `use_enhancements=False` disables everything except vector search. Threads can share an agent. An
-    unreadable pack raises StoreError. After other failures, the answer is `degraded` and has a reason.
+    Without a cross-encoder, the order of vector search is kept; `use_enhancements=False` disables all else. Threads
+    can share an agent. An unreadable pack raises StoreError. After other failures, the answer is `degraded`.
     """
 
     cross_encoder: CrossEncoderReranker | None
@@ -80,29 +59,42 @@ class KnowledgeGraphAgent:
         writer: Writer | None = None,
         graph_reranker: GraphReranker | None = None,
         hops: int = 1,
-        max_nodes: int = MAX_NODES,
+        max_nodes: int = pack.MAX_NODES,
         sink: Sink | None = None,
     ) -> None:
         if not 1 <= max_results <= 100:
             raise InputError(f"max_results is {max_results!r}; pass 1 to 100.")
-        check_bounds(hops, max_nodes)
+        pack.check_bounds(hops, max_nodes)
         self.pack = db_path if isinstance(db_path, Pack) else Pack.open(db_path)
         self.max_results = max_results
         self.cross_encoder = CrossEncoderReranker() if use_enhancements and enable_cross_encoder else None
-        use_graph = use_enhancements and enable_reranker
-        self.graph_reranker = (graph_reranker or GraphReranker()) if use_graph else None
+        self.graph_reranker = (graph_reranker or GraphReranker()) if use_enhancements and enable_reranker else None
         self.enable_multidoc = use_enhancements and enable_multidoc
         self.writer = writer
         self._hops, self._max_nodes = hops, max_nodes
         self._sink = sink
-        self._embedder, self._no_embedder_reason = _find_embedder(self.pack, embedder)
+        self._embedder, self._no_embedder_reason = self._find_embedder(embedder)
+
+    def _find_embedder(self, embedder: Embedder | None) -> tuple[Embedder | None, str]:
+        """Return the embedder for the pack's vectors, or the reason why it is missing."""
+        if embedder is not None:
+            # A WikiGR database does not record its embedder, so the caller decides.
+            if embedder_name(embedder) != self.pack.embedder and self.pack.meta["format"] != pack.WIKIGR:
+                raise StoreError(
+                    f"{self.pack.name} was built with {self.pack.embedder}, not with {embedder_name(embedder)}. "
+                    "Pass the embedder it was built with, or rebuild the pack."
+                )
+            return embedder, ""
+        from resift.models.embedder import Embedder as LocalEmbedder
+
+        try:
+            return LocalEmbedder(self.pack.embedder), ""
+        except (ValueError, ResiftError) as exc:
+            return None, f"keyword search only, because the embedder is not available: {exc}"
 
     @classmethod
     def from_connection(cls, conn: Connection, **options: Any) -> Self:
-        """Return an agent over an open Ladybug connection, always without a cross-encoder.
-
-        The caller closes the connection. `options` are those of the constructor.
-        """
+        """Return an agent over a Ladybug connection, which the caller closes, always without a cross-encoder."""
         return cls(Pack(conn), **{**options, "enable_cross_encoder": False})
 
     def __enter__(self) -> Self:
@@ -183,28 +175,21 @@ class KnowledgeGraphAgent:
             return Ranking(degraded=True, reason="deadline: no time to search")
         if self.graph_reranker is not None and ranking.hits:
             ranking = await self._rerank_over_graph(question, ranking, self.graph_reranker, deadline)
-        total_ms = (time.perf_counter() - started) * 1000
-        return replace(ranking, timings={**ranking.timings, "retrieve": total_ms})
+        return replace(ranking, timings={**ranking.timings, "retrieve": (time.perf_counter() - started) * 1000})
 
     async def _vector_primary_retrieve(
         self, question: str, deadline: Deadline | None = None, *, keep: int | None = None
     ) -> Ranking:
         """Return max_results hits (or `keep`). The cross-encoder selects them from twice as many candidates."""
-        deadline = deadline or Deadline.never()
+        deadline, keep = deadline or Deadline.never(), keep or self.max_results
         k = self.max_results * 2 if self.cross_encoder is not None else self.max_results
         hits, failures = await self._search_first_stage(question, k, deadline)
         reason = "; ".join(failures.values()) or None
-        trace = Trace((_retrieve_record(hits, hits[0].source),) if hits else ())
+        trace = types.Trace((_retrieve_record(hits, hits[0].source),) if hits else ())
         if self.cross_encoder is None:
             return Ranking(tuple(hits), bool(failures), reason, failures=failures, trace=trace)
         ranking = await rescore(
-            self.cross_encoder,
-            question,
-            hits,
-            k=keep or self.max_results,
-            trace=trace,
-            deadline=deadline,
-            sink=self._sink,
+            self.cross_encoder, question, hits, k=keep, trace=trace, deadline=deadline, sink=self._sink
         )
         return _add_reason(replace(ranking, failures=failures), reason)
 
@@ -228,19 +213,17 @@ class KnowledgeGraphAgent:
         if not self.pack.has_links:
             return _add_reason(self._cut(ranking), "vectors only: the pack has no links")
         try:
-            articles = [article_id(hit) for hit in ranking.hits]
+            articles = [pack.article_id(hit) for hit in ranking.hits]
             bounds = {"hops": self._hops, "max_nodes": self._max_nodes}
-            expansion = asyncio.to_thread(expand, self.pack, articles, **bounds)
-            neighborhood = await run_until(deadline, expansion)
+            neighborhood = await run_until(deadline, asyncio.to_thread(pack.expand, self.pack, articles, **bounds))
             wider = await self._add_linked_sections(question, ranking, neighborhood, deadline)
             if wider.partial:
                 note = "not all hits were scored; order kept"
-                record = make_record(StageKind.RERANK, CENTRALITY, wider.hits, note=note)
+                record = types.make_record(StageKind.RERANK, pack.STAGE, wider.hits, note=note)
                 return self._cut(_apply_order(wider, FusedHits(wider.hits, record)))
             return self._cut(_apply_order(wider, reranker.rerank(wider, neighborhood)))
         except Exception as exc:
-            reason = f"vectors only: the graph could not be used ({redact(exc)})"
-            return _add_reason(self._cut(ranking), reason)
+            return _add_reason(self._cut(ranking), f"vectors only: the graph could not be used ({redact(exc)})")
 
     async def _add_linked_sections(
         self, question: str, ranking: Ranking, neighborhood: Neighborhood, deadline: Deadline
@@ -259,8 +242,7 @@ class KnowledgeGraphAgent:
         scores = list(zip(rescored.hits, rescored.scores(), strict=True))
         scored = [hit for hit, score in scores if score is not None]
         unscored = [hit for hit, score in scores if score is None]
-        merged = _merge_by_score(ranking.hits, scored, unscored)
-        wider = _apply_order(ranking, merged, *rescored.trace)
+        wider = _apply_order(ranking, _merge_by_score(ranking.hits, scored, unscored), *rescored.trace)
         return replace(wider, cut=(*wider.cut, *unscored))
 
     def _search_linked_articles(self, question: str, neighborhood: Neighborhood, hit_ids: Collection[str]) -> FusedHits:
@@ -275,8 +257,7 @@ class KnowledgeGraphAgent:
             if article not in best or score > best[article][0]:
                 best[article] = (float(score), vectors.ids[i])
         scores = {id: score for score, id in best.values()}
-        order = sorted(scores, key=lambda id: (-scores[id], id))[: self.max_results]
-        sections = self.pack.sections(order)
+        sections = self.pack.sections(sorted(scores, key=lambda id: (-scores[id], id))[: self.max_results])
         hits = [_section_hit(section, scores[section.id], VECTORS) for section in sections]
         counts = {section.id: hops[section.article] for section in sections}
         notes = {id: f"through a link, {count} hop{'s' if count > 1 else ''} away" for id, count in counts.items()}
@@ -288,7 +269,7 @@ class KnowledgeGraphAgent:
             ranking,
             hits=ranking.hits[:k],
             cut=(*ranking.cut, *ranking.hits[k:]),
-            trace=ranking.trace.append(*cut_record(ranking.ids, k)),
+            trace=ranking.trace.append(*types.cut_record(ranking.ids, k)),
         )
 
     def _embed_question(self, question: str) -> Array:
@@ -303,41 +284,23 @@ class KnowledgeGraphAgent:
         return vector
 
 
-def _find_embedder(pack: Pack, embedder: Embedder | None) -> tuple[Embedder | None, str]:
-    """Return the embedder for the pack's vectors, or the reason why it is missing."""
-    if embedder is not None:
-        # A WikiGR database does not record its embedder, so the caller decides.
-        if embedder_name(embedder) != pack.embedder and pack.meta["format"] != WIKIGR:
-            raise StoreError(
-                f"{pack.name} was built with {pack.embedder}, not with {embedder_name(embedder)}. "
-                "Pass the embedder it was built with, or rebuild the pack."
-            )
-        return embedder, ""
-    from resift.models.embedder import Embedder as LocalEmbedder
-
-    try:
-        return LocalEmbedder(pack.embedder), ""
-    except (ValueError, ResiftError) as exc:
-        return None, f"keyword search only, because the embedder is not available: {exc}"
-
-
-def _section_hit(row: SectionRow, score: float, source: str) -> Hit:
+def _section_hit(row: pack.SectionRow, score: float, source: str) -> Hit:
     metadata = {name: getattr(row, name) for name in ("article", "title", "heading", "position")}
     return Hit(row.id, f"{row.heading}\n{row.text}", score, source, metadata)
 
 
-def _retrieve_record(hits: Sequence[Hit], source: str, notes: Mapping[str, str] | None = None) -> StageRecord:
-    record = make_record(StageKind.RETRIEVE, "retrieve", hits, scored=True, source=source, notes=notes)
+def _retrieve_record(hits: Sequence[Hit], source: str, notes: Mapping[str, str] | None = None) -> types.StageRecord:
+    record = types.make_record(StageKind.RETRIEVE, "retrieve", hits, scored=True, source=source, notes=notes)
     return replace(record, retrieval_mode={VECTORS: "dense", WORDS: "lexical"}.get(source, ""))
 
 
 def _merge_by_score(hits: Sequence[Hit], extra: Sequence[Hit], unscored: Sequence[Hit] = ()) -> FusedHits:
-    order = sorted([*hits, *extra], key=sort_key)
+    order = sorted([*hits, *extra], key=types.sort_key)
     notes = {hit.id: "not scored in time" for hit in unscored}
-    return FusedHits(order, make_record(StageKind.FUSE, EXPANSION, order, unscored, notes=notes))
+    return FusedHits(order, types.make_record(StageKind.FUSE, EXPANSION, order, unscored, notes=notes))
 
 
-def _apply_order(ranking: Ranking, order: FusedHits, *records: StageRecord) -> Ranking:
+def _apply_order(ranking: Ranking, order: FusedHits, *records: types.StageRecord) -> Ranking:
     """Return the ranking in a new order, with the records that led to it."""
     return replace(ranking, hits=tuple(order), trace=ranking.trace.append(*records, *order.records))
 

@@ -89,14 +89,12 @@ class Writer(Protocol):
 
     async def write(self, question: str, passages: Sequence[Passage], *, deadline: Deadline) -> WrittenAnswer:
         """Return an answer that cites only the numbers of these passages."""
-        ...
 
 
 class MultiDocSynthesizer:
     """Writes an answer from the hits with the configured writer. Without one, or if it fails, sentences are quoted.
 
-    Passages are numbered by rank. At most `max_documents` articles are used, with at most `per_document`
-    passages each.
+    At most `max_documents` articles are used, with at most `per_document` passages each, numbered by rank.
     """
 
     def __init__(
@@ -173,8 +171,7 @@ def is_unsupported(sentence: Sentence, passages: Iterable[Passage], question: st
     numbers = {_normalize_number(number) for number in _NUMBER.findall(" ".join([*texts, question]))}
     if any(_normalize_number(number) not in numbers for number in _NUMBER.findall(sentence.text)):
         return True
-    sentence_words = {word for word in words(sentence.text) if len(word) > 2}
-    return not sentence_words & set(words(" ".join(texts)))
+    return not {word for word in words(sentence.text) if len(word) > 2} & set(words(" ".join(texts)))
 
 
 def _normalize_number(number: str) -> str:
@@ -212,8 +209,7 @@ async def answer_from_ranking(
 ) -> JsonObject:
     """Return the answer as plain data.
 
-    `embedder` is the name of the model that produced the cosines in the ranking. `find_absent_names` looks up
-    the names in the question in the vocabulary of a pack.
+    `embedder` produced the cosines in the ranking. `find_absent_names` looks up the question's names in a pack.
     """
     evidence = measure_evidence(ranking, question, embedder=embedder)
     # The extractive writer scores each sentence with the cross-encoder, which is more accurate than passages.
@@ -255,19 +251,16 @@ def _add_details(
     data: JsonObject, ranking: Ranking, notes: Sequence[str], answer: WrittenAnswer | None, *, explain: bool
 ) -> JsonObject:
     graph_notes = {record.note for record in ranking.trace if record.name == CENTRALITY and record.note}
-    reasons = [ranking.reason, answer.reason if answer else None]
     data |= {
         "degraded": ranking.degraded or bool(answer and answer.reason),
-        "reason": "; ".join(filter(None, reasons)) or None,
+        "reason": "; ".join(filter(None, [ranking.reason, answer.reason if answer else None])) or None,
         "extractive": answer.extractive if answer else False,
         "writer": answer.writer if answer else None,
         "notes": [*notes, *sorted(graph_notes)],
         "warnings": list(ranking.warnings),
     }
     if explain:
-        data["explanation"] = [
-            {"title": str(hit.metadata.get("title", "")), "why": ranking.why(hit.id)} for hit in ranking.hits
-        ]
+        data["explanation"] = [{"title": Passage(0, hit).title, "why": ranking.why(hit.id)} for hit in ranking.hits]
     return data
 
 
@@ -275,9 +268,7 @@ def _describe_source(number: int, hit: Hit, cited: Mapping[int, Sequence[str]]) 
     passage = Passage(number, hit)
     line = " ".join(passage.text.split())
     # A quoted sentence is its own excerpt. For a written sentence, show the best matching part of the passage.
-    excerpts = [
-        sentence if sentence in line else snippet(passage.text, sentence).text for sentence in cited.get(number, [])
-    ]
+    excerpts = [quote if quote in line else snippet(passage.text, quote).text for quote in cited.get(number, [])]
     page = hit.metadata.get("page")
     return {
         "number": number,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
 from resift._internal.arrays import Array, np
 from resift._internal.forking import ForkSafeLock
 from resift.errors import InputError, ResiftError, StoreError, require, shell_path
+from resift.models.loading import Lazy
 from resift.text import words
 from resift.types import FusedHits, Hit, JsonMapping, JsonValue, StageKind, StageRecord, Trace, get_trace, with_scores
 from resift.validation import check_arguments, check_fields, check_path
@@ -93,10 +94,12 @@ class Pack:
         self._close = close
         self._lock = ForkSafeLock()
         self._closed = False
-        self._vectors: Vectors | None = None
-        self._texts: list[tuple[str, str]] | None = None
-        self._vocabulary: frozenset[str] | None = None
-        self._loading = ForkSafeLock()
+        self.vectors = Lazy(self._read_vectors)
+        """Returns the vectors of all sections."""
+        self.texts = Lazy(self._read_texts)
+        """Returns (id, heading and text) for all sections, for keyword search."""
+        self.vocabulary = Lazy(lambda: frozenset(word for _, text in self.texts() for word in words(text)))
+        """Returns the case-folded words of all sections."""
         self._statements = {**STATEMENTS["inspect"], **STATEMENTS["read"]}
         self.unmapped: tuple[str, ...] = ()
         """Parts of a WikiGR database that are not used, each with the reason."""
@@ -166,36 +169,20 @@ class Pack:
             meta=dict(self.meta),
         )
 
-    def vectors(self) -> Vectors:
-        """Return the vectors of all sections. They are read once and cached."""
-        with self._loading:
-            if self._vectors is not None:
-                return self._vectors
-            rows = self._fetch("all_vectors")
-            usable = [row for row in rows if row[2] is not None and len(row[2]) == self.dimension]
-            if len(usable) < len(rows) and self._is_wikigr:
-                count = len(rows) - len(usable)
-                self.unmapped += (f"{count} sections: no embedding, so vector search does not find them",)
-            matrix = np.asarray([row[2] for row in usable], dtype=np.float32).reshape(len(usable), self.dimension)
-            if self._is_wikigr and usable:
-                norms = np.linalg.norm(matrix, axis=1, keepdims=True)
-                matrix /= np.where(norms > 0, norms, np.float32(1))
-            self._vectors = Vectors([str(row[0]) for row in usable], [str(row[1]) for row in usable], matrix)
-            return self._vectors
+    def _read_vectors(self) -> Vectors:
+        rows = self._fetch("all_vectors")
+        usable = [row for row in rows if row[2] is not None and len(row[2]) == self.dimension]
+        if len(usable) < len(rows) and self._is_wikigr:
+            count = len(rows) - len(usable)
+            self.unmapped += (f"{count} sections: no embedding, so vector search does not find them",)
+        matrix = np.asarray([row[2] for row in usable], dtype=np.float32).reshape(len(usable), self.dimension)
+        if self._is_wikigr and usable:
+            norms = np.linalg.norm(matrix, axis=1, keepdims=True)
+            matrix /= np.where(norms > 0, norms, np.float32(1))
+        return Vectors([str(row[0]) for row in usable], [str(row[1]) for row in usable], matrix)
 
-    def texts(self) -> list[tuple[str, str]]:
-        """Return (id, heading and text) for all sections, for keyword search. The result is cached."""
-        with self._loading:
-            if self._texts is None:
-                rows = self._fetch("all_texts")
-                self._texts = [(str(id), f"{heading}\n{text}") for id, heading, text in rows]
-            return self._texts
-
-    def vocabulary(self) -> frozenset[str]:
-        """Return the case-folded words of all sections. The result is cached."""
-        if self._vocabulary is None:
-            self._vocabulary = frozenset(word for _, text in self.texts() for word in words(text))
-        return self._vocabulary
+    def _read_texts(self) -> list[tuple[str, str]]:
+        return [(str(id), f"{heading}\n{text}") for id, heading, text in self._fetch("all_texts")]
 
     def sections(self, ids: Sequence[str]) -> list[SectionRow]:
         """Return the sections in the order of the ids. Unknown ids are skipped."""
@@ -230,9 +217,7 @@ class Pack:
         columns = {str(name): str(type) for name, type in self._fetch("section_columns")}
         missing = sorted(WIKIGR_COLUMNS - set(columns))
         if missing:
-            raise StoreError(
-                f"{self.name} looks like a WikiGR database, but its table Section lacks {', '.join(missing)}."
-            )
+            raise StoreError(f"{self.name} looks like a WikiGR database, but table Section lacks {', '.join(missing)}.")
         size = columns["embedding"].partition("[")[2].rstrip("]")
         dimension = int(size) if size.isdigit() else 0
         self._statements |= STATEMENTS["wikigr"]
@@ -251,9 +236,7 @@ class Pack:
         if meta.get("format") != FORMAT or not version.isdigit():
             raise StoreError(f"{self.name} is a graph database, but not a pack. Build one: resift graph build")
         if int(version) > VERSION:
-            raise StoreError(
-                f"{self.name} has pack version {version}; this Resift reads up to {VERSION}. Update Resift."
-            )
+            raise StoreError(f"{self.name} has pack version {version}; Resift reads up to {VERSION}. Update Resift.")
         if meta.get("status") != "complete":
             raise StoreError(f"{self.name} is incomplete. Run the same resift graph build again to finish it.")
         return meta
@@ -272,12 +255,6 @@ class Neighborhood:
     distance: dict[str, int] = field(default_factory=dict)
     links: tuple[tuple[str, str, int], ...] = ()
 
-    @property
-    def mean_degree(self) -> float:
-        """Mean number of linked articles per article. Links in both directions count once."""
-        pairs = {frozenset((source, target)) for source, target, _ in self.links if source != target}
-        return 2 * len(pairs) / len(self.distance) if self.distance else 0.0
-
 
 def expand(pack: Pack, articles: Sequence[str], *, hops: int = 1, max_nodes: int = MAX_NODES) -> Neighborhood:
     """Follow links in both directions. If there are too many articles, the most linked ones are kept."""
@@ -286,8 +263,7 @@ def expand(pack: Pack, articles: Sequence[str], *, hops: int = 1, max_nodes: int
     frontier = list(distance)
     for hop in range(1, hops + 1):
         counts = Counter(other for _, other in pack.neighbors(frontier) if other not in distance)
-        order = sorted(counts, key=lambda id: (-counts[id], id))
-        frontier = order[: max_nodes - len(distance)]
+        frontier = sorted(counts, key=lambda id: (-counts[id], id))[: max_nodes - len(distance)]
         distance.update(dict.fromkeys(frontier, hop))
         if not frontier:
             break
@@ -304,12 +280,10 @@ def check_bounds(hops: int, max_nodes: int) -> None:
 
 @dataclass(frozen=True)
 class GraphReranker:
-    """Combines relevance, vector similarity and the centrality of a hit's article among all hits.
+    """Combines relevance, vector similarity and the centrality of a hit's article, each scaled to 0–1 within the pool.
 
-    The random walk starts at the hits, in proportion to their relevance, and follows links in both
-    directions. All three parts are scaled to 0–1 within the pool before they are weighted. If the
-    neighborhood has fewer than `min_mean_degree` links per article, centrality is not used, and the record
-    contains a note.
+    The random walk starts at the hits, in proportion to their relevance, and follows links in both directions. In a
+    neighborhood with fewer than `min_mean_degree` links per article, centrality is not used, and a note reports it.
     """
 
     name: ClassVar[str] = "graph"
@@ -334,12 +308,11 @@ class GraphReranker:
         return self.relevance_weight, self.vector_weight, self.centrality_weight
 
     def rerank(self, hits: Sequence[Hit], neighborhood: Neighborhood, *, trace: Trace | None = None) -> FusedHits:
-        """Return the hits in their new order, with scores between 0 and 1.
-
-        Vector similarities are the first-stage scores in the trace, which defaults to the trace of the hits.
-        """
+        """Return the hits in their new order; their similarities are the first-stage scores in the trace."""
         note, weights = "", self.weights
-        degree = neighborhood.mean_degree
+        # Links in both directions count once.
+        pairs = {frozenset((source, target)) for source, target, _ in neighborhood.links if source != target}
+        degree = 2 * len(pairs) / len(neighborhood.distance) if neighborhood.distance else 0.0
         if degree < self.min_mean_degree:
             note = f"graph too sparse for centrality: {degree:.1f} links per article, "
             note += f"{self.min_mean_degree:g} needed"

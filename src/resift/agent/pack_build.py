@@ -1,7 +1,6 @@
 """Build a pack from articles. Batches are embedded and committed to a working file next to the target.
 
-The working file replaces the target when the pack is complete. An interrupted build resumes with the first
-article that is not in the working file.
+The working file replaces the target when it is complete. An interrupted build resumes with the first missing article.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import json
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
@@ -29,8 +27,7 @@ from resift.validation import check_arguments, check_path
 if TYPE_CHECKING:
     from ladybug import Connection, Database
 
-OnProgress = Callable[[int, int], None]
-"""Called with (finished sections, all sections)."""
+OnProgress = Callable[[int, int], None]  # called with (finished sections, all sections)
 
 PASSAGE_SIZE = ChunkSize(160, 30)
 _BATCH = 32  # sections per commit, about a second of work
@@ -45,8 +42,7 @@ class BuildReport(NamedTuple):
     links: int
     resumed: int
     failed: tuple[str, ...]
-    not_read: tuple[str, ...] = ()
-    """Skipped paths and parts without text, each with the reason."""
+    not_read: tuple[str, ...] = ()  # skipped paths and parts without text, each with the reason
 
 
 @check_arguments
@@ -58,11 +54,9 @@ async def build_pack(
     size: ChunkSize = PASSAGE_SIZE,
     progress: OnProgress | None = None,
 ) -> BuildReport:
-    """Build a pack from a folder or file, or resume an interrupted build.
+    """Build a pack from a folder or file of any kind that `resift index` reads, or resume an interrupted build.
 
-    All kinds of files that `resift index` reads become articles: Word, PDF, slides, tables, email, code. The
-    target is replaced only when the new pack is complete. Files that cannot be read are listed in the report
-    and do not stop the build.
+    The target is replaced only when the new pack is complete. Files that cannot be read are listed in the report.
     """
     target_path = Path(check_path(target, "target"))
     root, files = await asyncio.to_thread(find_sources, Path(check_path(source, "source")), target=target_path)
@@ -126,8 +120,7 @@ async def _add_batch(
     parts = [rows[start : start + _BATCH] for start in range(0, len(rows), _BATCH)]
     for part in parts:
         texts = [f"{row['heading']}\n{row['text']}" for row in part]
-        vectors = await embed_texts(embedder, texts, kind="document", store="pack")
-        for row, vector in zip(part, vectors, strict=True):
+        for row, vector in zip(part, await embed_texts(embedder, texts, kind="document", store="pack"), strict=True):
             row["embedding"] = [float(value) for value in vector]
         yield len(part)
     heads = [{"id": article.id, "title": article.title, "source": article.source} for article in articles]
@@ -232,20 +225,13 @@ def _make_storable(rows: list[JsonObject]) -> list[JsonObject]:
     return [{key: clean(value) if isinstance(value, str) else value for key, value in row.items()} for row in rows]
 
 
-FOLDER = Path(__file__).parent / "sample"
-
-
-class SampleQuestion(NamedTuple):
-    """A question and the title of the article that answers it, or None."""
-
-    question: str
-    article: str | None
+ARTICLES = Path(__file__).parent / "sample" / "articles"  # the sample articles, which are Markdown files
 
 
 async def sample_pack(folder: Path | None = None, *, progress: OnProgress | None = None) -> Path:
     """Return the path of the sample pack. It is built if the folder (the cache by default) does not contain it."""
     digest = hashlib.sha256(str(VERSION).encode())
-    for path in sorted(articles_folder().glob("*.md")):
+    for path in sorted(ARTICLES.glob("*.md")):
         digest.update(path.name.encode() + path.read_bytes())
     target = (folder or cache_folder("packs")) / f"lighthouses-{digest.hexdigest()[:12]}.lbug"
     if not target.is_file():
@@ -253,17 +239,6 @@ async def sample_pack(folder: Path | None = None, *, progress: OnProgress | None
         # Each build has its own folder, so that two processes never share a working file.
         with tempfile.TemporaryDirectory(dir=target.parent) as temporary:
             built = Path(temporary) / target.name
-            await build_pack(articles_folder(), built, progress=progress)
+            await build_pack(ARTICLES, built, progress=progress)
             built.replace(target)
     return target
-
-
-def articles_folder() -> Path:
-    """Return the folder with the sample articles, which are Markdown files."""
-    return FOLDER / "articles"
-
-
-def questions() -> list[SampleQuestion]:
-    """Return the sample questions."""
-    lines = (FOLDER / "questions.jsonl").read_text(encoding="utf-8").splitlines()
-    return [SampleQuestion(**json.loads(line)) for line in lines]

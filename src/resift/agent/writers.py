@@ -8,16 +8,8 @@ import math
 import time
 from collections.abc import Sequence
 
-from resift.agent.answerability import (
-    COSINES,
-    CROSS_ENCODER,
-    MEAN_HEADING_LOGIT,
-    MIN_PROBABILITY,
-    VECTORS,
-    WORDS,
-    Question,
-    answer_probability,
-)
+from resift.agent import answerability
+from resift.agent.answerability import CROSS_ENCODER, VECTORS, WORDS
 from resift.agent.multi_doc import Passage, Sentence, WrittenAnswer, is_unsupported, parse_citations, unknown_citations
 from resift.deadline import Deadline
 from resift.errors import DeadlineExceeded, ProviderBadAnswer, UnsupportedLanguageError
@@ -38,8 +30,7 @@ _MARGIN = {CROSS_ENCODER: 5.0, VECTORS: 0.1, WORDS: 0.15}
 NOT_FOUND = "NOT_FOUND"
 MAX_PASSAGE_CHARS = 2000
 MAX_ANSWER_CHARS = 20_000
-FALLBACK_S = 0.5
-"""Seconds reserved for an extractive answer in case the chat model fails."""
+FALLBACK_S = 0.5  # seconds reserved for an extractive answer in case the chat model fails
 
 _RULES = (
     "Answer the question from the numbered passages only. Use plain sentences, at most six. End every "
@@ -52,10 +43,7 @@ log = logging.getLogger("resift.agent")
 
 
 class ExtractiveWriter:
-    """Quotes up to `max_sentences` sentences, scored by the cross-encoder, or else by vectors, or else by words.
-
-    It quotes nothing if no sentence is likely to answer the question.
-    """
+    """Quotes sentences that are likely to answer, scored by the cross-encoder, or else vectors, or else words."""
 
     name = "extractive"
 
@@ -76,16 +64,16 @@ class ExtractiveWriter:
         if not candidates:
             return WrittenAnswer((), self.name)
         scorer, scores, notes = await self._score(question, candidates, deadline)
-        analyzed = Question(question)
+        analyzed = answerability.Question(question)
         heading_scores: dict[str, float] = {}
 
         def probability(scorer: str, i: int) -> float:
             sentence, passage = candidates[i]
             fit = analyzed.fit(sentence, passage.heading, passage.text)
-            above_heading = scores[i] - heading_scores.get(passage.heading, MEAN_HEADING_LOGIT)
-            return answer_probability(scorer, scores[i], fit, above_heading=above_heading)
+            above_heading = scores[i] - heading_scores.get(passage.heading, answerability.MEAN_HEADING_LOGIT)
+            return answerability.answer_probability(scorer, scores[i], fit, above_heading=above_heading)
 
-        has_known_cosines = self._embedder is not None and embedder_name(self._embedder) in COSINES
+        has_known_cosines = self._embedder is not None and embedder_name(self._embedder) in answerability.COSINES
         scale = WORDS if scorer == VECTORS and not has_known_cosines else scorer
         if scale == WORDS:
             # The scale of these scores is unknown, so all sentences are compared by their words.
@@ -99,7 +87,7 @@ class ExtractiveWriter:
                 heading_scores = await self._score_headings(question, sorted(headings), deadline)
             probabilities = {i: probability(scorer, i) for i in order}
         best = order[0]
-        min_probability = MIN_PROBABILITY[scale]
+        min_probability = answerability.MIN_PROBABILITY[scale]
         if probabilities[best] < min_probability:
             return WrittenAnswer((), self.name, (*notes, "no sentence answers the question"))
         min_score = scores[best] - _MARGIN[scorer]
@@ -157,8 +145,7 @@ class ExtractiveWriter:
 class ChatWriter:
     """Writes an answer with any OpenAI-compatible endpoint, protected by a circuit breaker and a budget.
 
-    A sentence is dropped if it has no citation, contains a number that its passages lack, or shares no word
-    with them. An answer that cites an unknown passage or has no supported sentence raises ProviderBadAnswer.
+    Sentences without a citation or support are dropped. An unknown citation, or no sentence, raises ProviderBadAnswer.
     """
 
     def __init__(
