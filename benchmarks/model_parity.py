@@ -28,7 +28,7 @@ import numpy as np
 from benchmarks.harness import option_parser, read_results, report
 from resift.models.hf_folder import read_model_folder
 from resift.models.packed_weights import pack_network
-from resift.models.safetensors_model import StaticSession, TransformerSession
+from resift.models.session import StaticSession, TransformerSession
 from resift.native.library import native_kernel
 
 WORDS, PAIRS, REFERENCES = 1000, 200, 24

@@ -29,7 +29,7 @@ from benchmarks.model_parity import WORDS, save, shapes
 from resift.models.engine import usable_cores
 from resift.models.hf_folder import read_model_folder
 from resift.models.packed_weights import pack_network
-from resift.models.safetensors_model import TransformerSession
+from resift.models.session import TransformerSession
 from resift.native.library import native_kernel
 
 NAMES = ("MiniLM-L-12", "ettin-17m", "ettin-32m", "bge-reranker-base", "ModernBERT base (cls)", "bge-reranker-v2-m3")

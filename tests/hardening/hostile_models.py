@@ -198,7 +198,7 @@ def attempt_folder(folder: Path, kernel, precision: str) -> str:
     from resift.errors import ModelError, ModelFileError
     from resift.models.hf_folder import read_model_folder
     from resift.models.packed_weights import pack_network
-    from resift.models.safetensors_model import StaticSession, TransformerSession
+    from resift.models.session import StaticSession, TransformerSession
 
     try:
         model = read_model_folder(folder)

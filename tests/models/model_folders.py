@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from resift.models.probe import ENGLISH
+from resift.models.pinning import ENGLISH
 
 NETWORKS = Path(__file__).parent / "networks"
 SPECIAL = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"]

@@ -14,8 +14,7 @@ import pytest
 from resift.errors import ModelFileError
 from resift.events import ListSink
 from resift.models import locate, registry
-from resift.models.download import download_model, hub_endpoint
-from resift.models.locate import download_folder
+from resift.models.locate import download_folder, download_model, hub_endpoint
 from resift.models.registry import HubSource, ModelSpec
 from resift.models.verify import PinnedFile
 from tests.models.loopback_hub import Hub, answer, cut, serving
@@ -223,7 +222,7 @@ def test_a_changed_file_in_the_cache_is_refused(hub, monkeypatch):
 def test_two_processes_download_once(hub):
     """Two processes that need the same model at once request each file once."""
     code = (
-        "import sys, json; from pathlib import Path; from resift.models.download import download_model;"
+        "import sys, json; from pathlib import Path; from resift.models.locate import download_model;"
         "from resift.models.registry import parse_spec; from resift.models.locate import download_folder;"
         "spec = parse_spec(json.loads(sys.argv[1])); print(download_model(spec, download_folder(spec)))"
     )

@@ -14,11 +14,10 @@ from resift.errors import ModelFileError
 from resift.models.embedder import Embedder
 from resift.models.hf_folder import read_model_folder
 from resift.models.local_models import allow_local
-from resift.models.lock_file import read_lock
 from resift.models.packed_weights import pack_network
 from resift.models.pinning import add_model
-from resift.models.registry import disallow_local
-from resift.models.safetensors_model import TransformerSession
+from resift.models.registry import disallow_local, read_lock
+from resift.models.session import TransformerSession
 from resift.native.library import native_kernel
 from tests.models.model_folders import module_folder, network_folder, static_folder
 
@@ -61,10 +60,10 @@ def test_the_modules_of_ettin_are_a_cross_encoder(tmp_path):
 
     modules = ettin_modules()
     folder = module_folder(tmp_path / "ettin", modules, name="modernbert-embedder")
-    description = read_model_folder(folder).description
-    assert (description.kind, description.pooling) == ("cross-encoder", "first")
-    assert description.head == ("dense(64→64)", "gelu", "norm", "dense(64→1)")
-    assert "1_Pooling/config.json" in description.files
+    contents = read_model_folder(folder)
+    assert (contents.description.kind, contents.description.pooling) == ("cross-encoder", "first")
+    assert contents.head == ("dense(64→64)", "gelu", "norm", "dense(64→1)")
+    assert "1_Pooling/config.json" in contents.files
     plain = module_folder(tmp_path / "plain", modules[:1], name="modernbert-embedder")
     ids = [1, 7, 9, 2, 11, 2]
     state = run_session(plain, ids).astype(np.float64)
@@ -91,7 +90,7 @@ def test_embedders_with_dense_and_normalize(tmp_path):
 
 def test_static_embedders_are_a_table(tmp_path):
     folder = read_model_folder(static_folder(tmp_path / "static", width=16))
-    assert (folder.description.kind, folder.table.shape[1]) == ("static", 16)
+    assert (folder.description.kind, folder.table.shape[1]) == ("bi-encoder", 16)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from resift.models.architectures import build_network
 from resift.models.architectures.tensors import Config, Tensors
 from resift.models.network import Dense, Network, NetworkLayer, Norm
 from resift.models.packed_weights import load_packed, pack_network, save_packed, to_float32
-from resift.models.safetensors_model import TransformerSession
+from resift.models.session import TransformerSession
 from resift.native.library import usable_kernels
 
 FOLDER = Path(__file__).parent / "networks"

@@ -168,7 +168,7 @@ def test_a_changed_file_is_refused(tmp_path):
     add_model(folder, name="mine/other", lock=path, probe=False)
     (folder / "config.json").write_text("{}")
     from resift.models.locate import resolve
-    from resift.models.lock_file import use_lock
+    from resift.models.registry import use_lock
 
     with use_lock(path), pytest.raises(ResiftError, match=r"config\.json"):
         resolve("mine/other")

@@ -96,7 +96,7 @@ def test_the_cache_of_word_counts_is_bounded(monkeypatch):
     monkeypatch.setattr("resift.rerankers.semantic_bm25.CACHED_TEXTS", 3)
     bm25 = PoolBM25()
     first = bm25.scores("x", [f"x {number}" for number in range(10)])
-    assert len(bm25._cache) == 3
+    assert bm25._cached_counts.cache_info().currsize == 3
     assert bm25.scores("x", [f"x {number}" for number in range(10)]) == first
 
 

@@ -27,7 +27,7 @@ from resift.errors import (
 from resift.models.known_models import decoder_prompts
 from resift.models.locate import resolve
 from resift.models.pinning import add_model, probe_model
-from resift.rerankers.torch_model import TorchReranker
+from resift.rerankers.cross_encoder import TorchReranker
 from resift.types import Hit
 
 WORDS = [

@@ -22,7 +22,7 @@ from resift.errors import ConfigError, InputError, ModelError, ResiftError, did_
 from resift.models.engine import usable_cores
 from resift.models.locate import resolve
 from resift.models.pinning import probe_model
-from resift.models.registry import builtin_ids, find_spec, locked_ids
+from resift.models.registry import builtin_ids, find_spec, locked_models
 from resift.native.library import native_kernel
 from resift.reranking import rerank
 from resift.stores.sqlite import SQLiteStore
@@ -73,7 +73,7 @@ def _check_all(required: list[str], *, probe: bool = False) -> list[Finding]:
         if name not in extras:
             raise InputError(f"Unknown extra {name!r}. {did_you_mean(name, extras)}")
     extra_findings = [check_extra(name, requirements) for name, requirements in extras.items()]
-    models = [*check_models(), *(_check_model(name, "lock file") for name in locked_ids())]
+    models = [*check_models(), *(_check_model(name, "lock file") for name in sorted(locked_models()))]
     if probe:
         models = [probe_finding(finding) for finding in models]
     findings = [*extra_findings, *models, check_keyword_search(), check_engine()]

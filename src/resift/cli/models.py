@@ -15,20 +15,20 @@ from resift.cli.arguments import select
 from resift.cli.terminal import Progress, count, out, style, wrap
 from resift.errors import ModelError, ModelNotAllowedError
 from resift.events import Event
+from resift.models import registry
 from resift.models.engine import shared_engine, usable_cores
 from resift.models.known_models import known_models
 from resift.models.loading import Model
 from resift.models.locate import resolve
-from resift.models.lock_file import LockedModel, default_lock_path, read_lock, use_lock
 from resift.models.pinning import AddedModel, add_model, remove_model
-from resift.models.registry import builtin_ids, check_model_id, find_spec, locked_ids
+from resift.models.registry import LockedModel
 from resift.types import JsonObject
 
 
 def run_models(args: argparse.Namespace) -> int:
     """Run one action; exit code 1 if a model is missing, damaged or rejected."""
     actions = {"add": _add, "list": _list, "show": _show, "verify": _verify, "bench": _bench}
-    with use_lock(args.lock):
+    with registry.use_lock(args.lock):
         if args.action != "remove":
             return actions[args.action](args)
         lock = remove_model(args.name)
@@ -51,7 +51,7 @@ def _add(args: argparse.Namespace) -> int:
         result = add_model(args.source, probe=not args.no_probe, notify=notify, progress=show_download, **options)
     if args.json:
         probe = None if result.probe is None else {**asdict(result.probe), "passed": result.probe.passed}
-        head = {"head": result.description.head, "lock": str(result.lock), "probe": probe}
+        head = {"head": result.contents.head, "lock": str(result.lock), "probe": probe}
         return out.json({**_to_json(result.model), **head})
     out.text(style(result.model.id, "bold"))
     _print_rows(_describe(result))
@@ -62,10 +62,10 @@ def _add(args: argparse.Namespace) -> int:
 
 
 def _describe(result: AddedModel) -> list[tuple[str, str]]:
-    model, description, report = result.model, result.description, result.probe
-    pooling = "cls" if description.pooling == "first" else description.pooling
+    model, report = result.model, result.probe
+    pooling = "cls" if model.pooling == "first" else model.pooling
     rows = [
-        ("kind", description.kind),
+        ("kind", "static" if model.architecture in ("static", "model2vec") else model.kind),
         ("architecture", model.architecture),
         ("parameters", f"{model.parameters / 1e6:.1f} M"),
         ("maximum length", f"{model.max_length} tokens"),
@@ -73,7 +73,7 @@ def _describe(result: AddedModel) -> list[tuple[str, str]]:
         ("license", model.license),
     ]
     if model.engine == "native":
-        rows += [("pooling", pooling), ("head", " > ".join(description.head) or "none")]
+        rows += [("pooling", pooling), ("head", " > ".join(result.contents.head) or "none")]
     else:
         rows.append(("engine", "PyTorch"))
     if model.kind == "cross-encoder":
@@ -84,7 +84,7 @@ def _describe(result: AddedModel) -> list[tuple[str, str]]:
     rows.append(("files", f"{count(len(model.files), 'file')}, {size / 1e6:.1f} MB"))
     if report is None:
         return [*rows, ("precision", model.precision), ("probe", "skipped: the scores were not checked")]
-    precision = model.precision
+    precision: str = model.precision
     if report.int8_error is not None:
         precision += f" (int8 changes scores by up to {report.int8_error:.1%} of their spread)"
     probe = f"{report.ordered} of {report.comparisons} comparisons are correct"
@@ -104,11 +104,11 @@ def _to_json(model: LockedModel) -> JsonObject:
 def _list(args: argparse.Namespace) -> int:
     if args.known:
         return _list_known(args)
-    lock = default_lock_path()
-    probed = {id: model.probed for id, model in read_lock(lock).items()}
+    lock = registry.default_lock_path()
+    probed = {id: model.probed for id, model in registry.read_lock(lock).items()}
     rows: list[JsonObject] = []
-    for id in (*locked_ids(), *builtin_ids()):
-        spec = find_spec(id)
+    for id in (*sorted(registry.locked_models()), *registry.builtin_ids()):
+        spec = registry.find_spec(id)
         row = select(spec, "id", "kind", "precision", "languages", "license", "max_length")
         rows.append({**row, "pinned": "lock file" if id in probed else "built in", "probed": probed.get(id, True)})
     if args.json:
@@ -121,7 +121,7 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _list_known(args: argparse.Namespace) -> int:
-    pinned, models = set(locked_ids()), known_models().values()
+    pinned, models = set(registry.locked_models()), known_models().values()
     if args.json:
         more = {model.id: {"pinned": model.id in pinned, "add": model.add_command} for model in models}
         return out.json({"models": [{**msgspec.to_builtins(model), **more[model.id]} for model in models]})
@@ -137,7 +137,7 @@ def _list_known(args: argparse.Namespace) -> int:
 
 
 def _show(args: argparse.Namespace) -> int:
-    model = read_lock(default_lock_path()).get(args.name)
+    model = registry.read_lock(registry.default_lock_path()).get(args.name)
     known_model = known_models().get(args.name)
     fields: JsonObject
     if model is None and known_model is not None:
@@ -147,7 +147,7 @@ def _show(args: argparse.Namespace) -> int:
         _print_rows([(key, _join(value)) for key, value in fields.items() if value not in ("", None)])
         out.text(f"Not pinned. To use it, run: {known_model.add_command}")
         return 0
-    spec = find_spec(args.name)
+    spec = registry.find_spec(args.name)
     if model is not None:
         fields = _to_json(model)
     else:
@@ -166,7 +166,7 @@ def _show(args: argparse.Namespace) -> int:
 
 def _verify(args: argparse.Namespace) -> int:
     rows: list[JsonObject] = []
-    for name in args.names or locked_ids():
+    for name in args.names or sorted(registry.locked_models()):
         try:
             ok, message = True, f"verified, in {resolve(name, download=False).folder}"
         except ModelNotAllowedError:
@@ -175,19 +175,19 @@ def _verify(args: argparse.Namespace) -> int:
             ok, message = False, str(exc)
         rows.append({"id": name, "ok": ok, "message": message})
     if args.json:
-        out.json({"lock": str(default_lock_path()), "models": rows})
+        out.json({"lock": str(registry.default_lock_path()), "models": rows})
     else:
         for row in rows:
             mark = style("✓", "green") if row["ok"] else style("✕", "red")
             out.text(f"{mark} {row['id']}  {row['message']}")
         if not rows:
-            out.text(wrap(f"{default_lock_path()} does not pin any models."))
+            out.text(wrap(f"{registry.default_lock_path()} does not pin any models."))
     return 0 if all(row["ok"] for row in rows) else 1
 
 
 def _bench(args: argparse.Namespace) -> int:
     for name in args.names:
-        find_spec(check_model_id(name))
+        registry.find_spec(registry.check_model_id(name))
     results = []
     for name in args.names:
         model = Model(resolve(name, check=False))

@@ -1,8 +1,4 @@
-"""Local models: allowlist, file locations, inspection and inference.
-
-Start with `registry` (allowlist), `locate` (files) and `loading` (a model in memory). `engine` schedules
-forward passes and `session` computes them. `pairs` and `embedder` turn their outputs into scores and vectors.
-"""
+"""Local models: `registry` (allowlist), `locate` (files), `loading` (a model in memory) and `session` (inference)."""
 
 from resift._internal.lazy_exports import lazy_exports
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal
 
@@ -20,8 +20,7 @@ from resift.validation import Options, check_arguments
 
 DEFAULT_EMBEDDER = "BAAI/bge-small-en-v1.5"
 
-NO_EMBEDDER = "none"
-"""Value of the option `embedder` that selects keyword search only."""
+NO_EMBEDDER = "none"  # value of the option `embedder` that selects keyword search only
 
 EmbedKind = Literal["query", "document"]
 
@@ -29,23 +28,19 @@ EmbedKind = Literal["query", "document"]
 class Embedder:
     """Turns texts into float32 unit vectors. The model is loaded on first use and shared.
 
-    The vector of a text longer than the model's window is the normalized mean of its windows' vectors. Raises
-    ValueError for a model that is not allowed.
+    The vector of a text longer than the model's window is the normalized mean of its windows' vectors.
     """
 
     @check_arguments
     def __init__(self, model_name: str = DEFAULT_EMBEDDER, *, folder: Path | str | None = None) -> None:
         check_kind(model_name, "bi-encoder")
         self.model_name = model_name
-        self._languages: Languages | None = None
         self._model = Lazy(lambda: load(model_name, kind="bi-encoder", folder=folder))
 
-    @property
+    @cached_property
     def languages(self) -> Languages:
         """Language codes that the model was trained on, or "any"; does not load the model."""
-        if self._languages is None:
-            self._languages = find_spec(self.model_name).languages
-        return self._languages
+        return find_spec(self.model_name).languages
 
     @property
     def dimension(self) -> int:
@@ -85,11 +80,7 @@ class Embedder:
         return vectors, shared_engine().submit(tasks)
 
     def _embed_text(self, text: str, prefix: str, vectors: dict[str, Array]) -> list[Task]:
-        """Embed a text that fits in one window; for a longer text, return one task per window.
-
-        A long text has hundreds of windows. As a single task, it would block a worker for all other callers, and
-        it could not be stopped.
-        """
+        """Embed a text that fits in one window; for a longer text, return one task per window for fairness."""
         model = self._model()
         ids, template = model.tokenizer.ids(prefix + text) or [], model.tokenizer.template
         spans = split_windows(len(ids), model.spec.max_length - len(template.before) - len(template.after))

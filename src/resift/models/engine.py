@@ -1,8 +1,6 @@
 """Worker threads for forward passes: one row of tokens at a time, fair scheduling, deadline checks between rows.
 
-One row per run is the fastest layout on a CPU with int8 weights. It is also the only layout in which a score
-does not depend on other rows, because activations are quantized per tensor. A run uses one thread, so one
-worker per core keeps the machine busy without contention.
+Single rows are the fastest layout on a CPU with int8 weights, and a score then does not depend on other rows.
 """
 
 from __future__ import annotations
@@ -19,14 +17,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from resift._internal.forking import ForkSafeLock
 from resift.deadline import Deadline
 from resift.errors import ModelError
 
 HANDOVER_S = 0.02
 """A caller collects its results at most this long before its deadline, because waking up takes time."""
 
-OLDEST_JOB_EVERY = 4
-"""One turn in this many goes to the oldest job, regardless of how many tasks it has left."""
+OLDEST_JOB_EVERY = 4  # one turn in this many goes to the oldest job, regardless of how many tasks it has left
 
 Task = Callable[[], "Sequence[Task] | None"]
 """One uninterruptible piece of work. It may return more tasks of the same job, which run next."""
@@ -86,8 +84,7 @@ class Engine:
     def close(self, *, wait_s: float = 10.0) -> None:
         """Drop waiting tasks and wait for the running ones.
 
-        A long row takes seconds in portable C on a busy core. If the interpreter exited during the run, it would
-        free memory that the run still reads, and the process would crash.
+        If the interpreter exited during a run, it would free memory that the run still reads.
         """
         with self._wake:
             self._closed = True
@@ -111,7 +108,15 @@ class Engine:
                 self._run_task(*next_task)
 
     def _take_task(self) -> tuple[Job, Task] | None:
-        job = self._choose_job()
+        """Take a task of a job past its deadline, to resolve it, or else of the job with the fewest tasks left.
+
+        Every fourth turn goes to the oldest job, so that a large job finishes even while small ones keep arriving.
+        """
+        self._turns += 1
+        job = next((job for job in self._jobs if job.deadline.expired), None)
+        if job is None and self._turns % OLDEST_JOB_EVERY == 0:
+            job = self._jobs[0]
+        job = job or min(self._jobs, key=lambda job: len(job.tasks))
         if job.tasks and job.deadline.expired:
             job.complete = False
             job.stop()
@@ -125,21 +130,6 @@ class Engine:
             return None
         job.running += 1
         return job, task
-
-    def _choose_job(self) -> Job:
-        """Return the job to run next.
-
-        A caller with ten documents must not wait for callers with a thousand each, so the job with the fewest
-        tasks left goes first; ties go to the earlier job. Every fourth turn goes to the oldest job, so that a
-        large job finishes even while small ones keep arriving. A job past its deadline is resolved at once.
-        """
-        self._turns += 1
-        expired = next((job for job in self._jobs if job.deadline.expired), None)
-        if expired is not None:
-            return expired
-        if self._turns % OLDEST_JOB_EVERY == 0:
-            return self._jobs[0]
-        return min(self._jobs, key=lambda job: len(job.tasks))
 
     def _run_task(self, job: Job, task: Task) -> None:
         more: list[Task] = []
@@ -180,8 +170,7 @@ class Engine:
 async def wait_for_job(job: Job) -> None:
     """Wait for a job until its deadline; tasks that have not started by then are dropped.
 
-    Workers check deadlines only between tasks. Without a timeout here, a call could overshoot its deadline by
-    all the tasks that other callers have queued.
+    Workers check deadlines only between tasks, so the wait needs its own limit.
     """
     done = asyncio.wrap_future(job.future)
     handover_s = min(HANDOVER_S, 0.1 * job.deadline.remaining_s())
@@ -194,7 +183,7 @@ async def wait_for_job(job: Job) -> None:
         done.result()
 
 
-_lock = threading.Lock()
+_lock = ForkSafeLock()
 _engine: Engine | None = None
 
 
@@ -223,8 +212,7 @@ def _close_shared_engine() -> None:
 
 
 def _reset_after_fork() -> None:
-    global _engine, _lock
-    _lock = threading.Lock()
+    global _engine
     _engine = None
 
 
@@ -246,25 +234,14 @@ def _container_quotas(root: Path) -> Iterator[float]:
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         own_group = PurePosixPath("/" + path.lstrip("/"))
+        version_1 = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if "cpu" in controllers.split(",") else ()
         for group in (own_group, *own_group.parents):
-            name = str(group).lstrip("/")
-            if number == "0":
-                yield from _parse_quota(_read_text(root / "sys/fs/cgroup" / name / "cpu.max"))
-            elif "cpu" in controllers.split(","):
-                folder = root / "sys/fs/cgroup" / controllers / name
-                quota, period = (_read_text(folder / f"cpu.cfs_{part}_us") for part in ("quota", "period"))
-                yield from _parse_quota(f"{quota} {period}")
-
-
-def _parse_quota(text: str) -> Iterator[float]:
-    """Yield quota / period, or nothing if there is no limit ("max" or -1)."""
-    try:
-        quota, period = text.split()[:2]
-        cores = int(quota) / int(period)
-    except (ValueError, ZeroDivisionError):
-        return
-    if cores > 0:
-        yield cores
+            folder = root / "sys/fs/cgroup" / ("" if number == "0" else controllers) / str(group).lstrip("/")
+            limits = " ".join(_read_text(folder / name) for name in (("cpu.max",) if number == "0" else version_1))
+            with suppress(ValueError, ZeroDivisionError):  # without a limit, the quota is "max" or -1
+                quota, period = map(int, limits.split()[:2])
+                if quota / period > 0:
+                    yield quota / period
 
 
 def _read_text(path: Path) -> str:

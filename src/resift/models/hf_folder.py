@@ -1,8 +1,6 @@
 """Read a model folder in the layout of the Hugging Face hub: the model's description and its network.
 
-Everything is derived from the files: architecture, head, pooling, score activation, prompts, maximum length
-and languages. Files that the model does not need (README, other formats) are ignored. Any inconsistency raises
-ModelFileError with the reason.
+Everything is derived from the files, and any inconsistency raises ModelFileError. Other files are ignored.
 """
 
 from __future__ import annotations
@@ -12,21 +10,18 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypedDict
+from typing import Any
 
 from resift._internal.arrays import Array
 from resift.errors import ModelFileError, did_you_mean
 from resift.models.architectures import FAMILIES, build_network
 from resift.models.architectures.tensors import Config, Tensors
-from resift.models.inspection import inspect_safetensors, map_file, parse_json, read_tensors
+from resift.models.inspection import map_file, parse_json, read_tensors
 from resift.models.known_models import decoder_prompts
 from resift.models.network import Activation, Dense, Network, Norm, Pooling
 from resift.models.packed_weights import to_float32
-from resift.models.registry import Engine
+from resift.models.registry import LockedModel
 from resift.types import Languages
-
-ScoreActivation = Literal["sigmoid", "identity"]
-FolderKind = Literal["cross-encoder", "bi-encoder", "nli", "static"]
 
 CONFIG, MODULES, WEIGHTS = "config.json", "modules.json", "model.safetensors"
 SHARD_INDEX = "model.safetensors.index.json"
@@ -39,64 +34,26 @@ _MODULE_PATH = re.compile(r"[\w.-]{0,60}")
 _MODULE_ACTIVATIONS: dict[str, Activation | None] = {"Identity": None, "Tanh": "tanh", "GELU": "gelu", "ReLU": "relu"}
 
 
-class _CommonFields(TypedDict):
-    files: tuple[str, ...]
-    weights: tuple[str, ...]
-    parameters: int
-    languages: Languages
-    license: str
+Read = Callable[[str], bytes]  # function that returns the bytes of a file in the folder, given its name
 
 
-Read = Callable[[str], bytes]
-"""Function that returns the bytes of a file in the folder, given its name."""
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ModelFolder:
+    """A model folder: the model without id and pins, and its network or, for a static embedder, its token table.
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FolderDescription:
-    """Description of a model, derived from its files.
-
-    `files` lists the files the model needs, relative to the folder. The network accepts at most `positions` tokens;
-    `max_length` is the recommended limit. `head` lists the steps after pooling. `score_activation` maps raw scores
-    (logits) to probabilities. Without `token_types`, all tokens have type 0.
+    `files` are the files that the model needs. At most `positions` tokens fit. `head` lists the steps after pooling.
     """
 
-    kind: FolderKind
-    architecture: str
-    engine: Engine = "native"
+    description: LockedModel
     files: tuple[str, ...]
-    weights: tuple[str, ...]
-    parameters: int
-    max_length: int
     positions: int
     head: tuple[str, ...] = ()
-    pooling: Pooling = "first"
-    normalize: bool = False
-    score_activation: ScoreActivation = "identity"
-    labels: tuple[str, ...] = ()
-    token_types: bool = True
-    query_prefix: str = ""
-    document_prefix: str = ""
-    languages: Languages = "any"
-    license: str = "unknown"
-
-    @property
-    def entailment_index(self) -> int | None:
-        """Index of the entailment label, which zero-shot classification requires; None for other models."""
-        labels = self.labels if self.kind == "nli" else ()
-        return next((i for i, label in enumerate(labels) if label.lower().startswith("entail")), None)
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class ModelFolder:
-    """Contents of a model folder: the description, and either the network or a static embedder's token table."""
-
-    description: FolderDescription
     network: Network | None = None
     table: Array | None = None
 
 
 def read_model_folder(
-    folder: Path, *, read: Read | None = None, only: Collection[str] | None = None, engine: Engine = "native"
+    folder: Path, *, read: Read | None = None, only: Collection[str] | None = None, engine: str = "native"
 ) -> ModelFolder:
     """Read a folder; `read` returns the bytes of small files. If `only` is set, all other files are ignored.
 
@@ -114,6 +71,7 @@ class _FolderReader:
     files: list[str] = field(default_factory=list)
     weights: list[str] = field(default_factory=list)
     parameters: int = 0
+    others: dict[str, dict[str, object]] = field(default_factory=dict)
 
     def read_model(self, *, native: bool) -> ModelFolder:
         modules = self._read_modules()
@@ -123,17 +81,21 @@ class _FolderReader:
         if not self._exists("tokenizer.json"):
             raise ModelFileError(f"{self.folder} lacks 'tokenizer.json'. Save the model with a fast tokenizer.")
         self.files.append("tokenizer.json")
-        others = {name: self._read_json(name) for name in _OPTIONAL if self._exists(name)}
+        self.others = {name: self._read_json(name) for name in _OPTIONAL if self._exists(name)}
         if config_values.get("model_type") == "model2vec" or is_static:
-            return self._read_static(config_values, modules, others)
+            return self._read_static(config_values, modules)
         path = next((path for kind, path in modules if kind == "Transformer"), "")
         nested = f"{path}/{CONFIG}"
         config = Config(self._read_json(nested) if path and self._exists(nested) else config_values)
         if not native or config.text("model_type") not in FAMILIES:
-            return self._read_for_torch(config, others)
+            return self._read_for_torch(config)
         network = build_network(config, _float_tensors(self._load_tensors(path)))
-        self._check_lower_case(others)
-        return self._describe(network, config, modules, others)
+        if self.others.get("sentence_bert_config.json", {}).get("do_lower_case"):
+            tokenizer = parse_json("tokenizer.json", self.read("tokenizer.json"))
+            normalizer = str(tokenizer.get("normalizer")) if isinstance(tokenizer, dict) else ""
+            if "'lowercase': True" not in normalizer and "'Lowercase'" not in normalizer:
+                raise ModelFileError("sentence_bert_config.json has do_lower_case, but the tokenizer keeps upper case.")
+        return self._describe(network, config, modules)
 
     # --- files ---
 
@@ -189,34 +151,28 @@ class _FolderReader:
     def _read_weights(self, name: str) -> dict[str, Array]:
         if not self._exists(name):
             raise ModelFileError(f"{self.folder} lacks {name!r}.")
-        data = map_file(self.folder / name)
-        inspect_safetensors(name, data)
         self.files.append(name)
         self.weights.append(name)
-        tensors = read_tensors(name, data)
+        tensors = read_tensors(name, map_file(self.folder / name))
         self.parameters += sum(array.size for array in tensors.values())
         return tensors
 
     # --- description ---
 
-    def _describe(
-        self, network: Network, config: Config, modules: Sequence[tuple[str, str]], others: dict[str, dict[str, object]]
-    ) -> ModelFolder:
+    def _describe(self, network: Network, config: Config, modules: Sequence[tuple[str, str]]) -> ModelFolder:
         head = list(network.head)
         pooling: Pooling = network.pooling if head else "mean"
         normalize = False
-        prefixes = _read_prompts(others.get("config_sentence_transformers.json", {}))
         for kind, path in modules:
             if kind == "Transformer":
                 continue
             if kind == "Pooling":
-                pooling = _read_pooling(self._read_json(f"{path}/{CONFIG}"), prompts=any(prefixes))
+                pooling = _read_pooling(self._read_json(f"{path}/{CONFIG}"), prompts=any(self._read_prompts().values()))
             elif kind == "Dense":
                 head += self._read_dense_module(path)
             elif kind == "LayerNorm":
                 width = Config(self._read_json(f"{path}/{CONFIG}")).size("dimension")
-                tensors = _float_tensors(self._read_weights(f"{path}/{WEIGHTS}"))
-                head.append(tensors.norm("norm", width, epsilon=1e-5))
+                head.append(_float_tensors(self._read_weights(f"{path}/{WEIGHTS}")).norm("norm", width, epsilon=1e-5))
             elif kind == "Normalize":
                 normalize = True
             else:
@@ -224,29 +180,23 @@ class _FolderReader:
         _check_head(head, network.hidden)
         network = dataclasses.replace(network, head=tuple(head), pooling=pooling)
         outputs = next((step.weight.shape[0] for step in reversed(head) if isinstance(step, Dense)), 0)
-        labels = _read_labels(config, outputs)
         pools = any(kind == "Pooling" for kind, _ in modules)
-        kind = _decide_kind(outputs, labels, has_head=bool(network.head), pools=pools)
-        return ModelFolder(
-            FolderDescription(
-                kind=kind,
-                architecture=config.text("model_type"),
-                **self._common_fields(network.word.shape[0]),
-                max_length=_find_max_length(network.positions, others),
-                positions=network.positions,
-                head=tuple(_describe_step(step) for step in head),
-                pooling=pooling,
-                normalize=normalize,
-                score_activation=_score_activation(config, others, outputs),
-                labels=labels,
-                token_types=_uses_token_types(others.get("tokenizer_config.json", {})),
-                query_prefix=prefixes[0],
-                document_prefix=prefixes[1],
-            ),
+        return self._contents(
+            network.word.shape[0],
+            network.positions,
+            **_decide_kind(config, outputs, has_head=bool(network.head), pools=pools),
+            **self._read_prompts(),
+            architecture=config.text("model_type"),
+            max_length=self._find_max_length(network.positions),
+            head=tuple(_describe_step(step) for step in head),
+            pooling=pooling,
+            normalize=normalize,
+            score_activation=self._score_activation(config, outputs),
+            token_types=self._uses_token_types(),
             network=network,
         )
 
-    def _read_for_torch(self, config: Config, others: dict[str, dict[str, object]]) -> ModelFolder:
+    def _read_for_torch(self, config: Config) -> ModelFolder:
         """Describe a model that runs in PyTorch: a classifier, or a decoder with a known prompt."""
         names, kind = config.value("architectures"), config.text("model_type")
         name = str(names[0]) if isinstance(names, list) and names else ""
@@ -263,25 +213,21 @@ class _FolderReader:
         positions = config.size("max_position_embeddings", default=_TORCH_LENGTH, max=10**7)
         table = config.value("id2label")
         outputs = 1 if prompt else len(table) if isinstance(table, dict) else 2
-        labels = _read_labels(config, outputs)
-        return ModelFolder(
-            FolderDescription(
-                kind=_decide_kind(outputs, labels, has_head=True, pools=False),
-                architecture=kind,
-                engine="torch-decoder" if prompt else "torch",
-                **self._common_fields(config.size("vocab_size", max=10**7)),
-                max_length=min(_find_max_length(positions, others), _TORCH_LENGTH),
-                positions=positions,
-                score_activation=_score_activation(config, others, outputs),
-                labels=labels,
-                token_types=_uses_token_types(others.get("tokenizer_config.json", {})),
-            )
+        return self._contents(
+            config.size("vocab_size", max=10**7),
+            positions,
+            **_decide_kind(config, outputs, has_head=True, pools=False),
+            architecture=kind,
+            engine="torch-decoder" if prompt else "torch",
+            max_length=min(self._find_max_length(positions), _TORCH_LENGTH),
+            normalize=False,
+            score_activation=self._score_activation(config, outputs),
+            token_types=self._uses_token_types(),
         )
 
     def _read_dense_module(self, path: str) -> list[Dense | Norm | Activation]:
         config = self._read_json(f"{path}/{CONFIG}")
-        names = {config.get("module_input_name"), config.get("module_output_name")}
-        if names - {None, "sentence_embedding"}:
+        if {config.get("module_input_name"), config.get("module_output_name")} - {None, "sentence_embedding"}:
             raise ModelFileError(f"{path}/{CONFIG} is a layer before pooling, which is not supported.")
         tensors = _float_tensors(self._read_weights(f"{path}/{WEIGHTS}"))
         inputs, outputs = (Config(config).size(f"{side}_features") for side in ("in", "out"))
@@ -293,17 +239,17 @@ class _FolderReader:
         activation = _MODULE_ACTIVATIONS[name]
         return [dense] if activation is None else [dense, activation]
 
-    def _check_lower_case(self, others: dict[str, dict[str, object]]) -> None:
-        """Reject a model that lowercases its texts if its tokenizer does not."""
-        if not others.get("sentence_bert_config.json", {}).get("do_lower_case"):
-            return
-        tokenizer = parse_json("tokenizer.json", self.read("tokenizer.json"))
-        normalizer = str(tokenizer.get("normalizer")) if isinstance(tokenizer, dict) else ""
-        if "'lowercase': True" not in normalizer and "'Lowercase'" not in normalizer:
-            raise ModelFileError("sentence_bert_config.json has do_lower_case, but the tokenizer keeps upper case.")
-
-    def _common_fields(self, vocabulary: int) -> _CommonFields:
-        """Return the fields common to all descriptions: files, size, and the model card's license and languages."""
+    def _contents(
+        self,
+        vocabulary: int,
+        positions: int,
+        *,
+        head: tuple[str, ...] = (),
+        network: Network | None = None,
+        table: Array | None = None,
+        **fields: Any,
+    ) -> ModelFolder:
+        """Return the folder's contents. The license and the languages come from the model card."""
         header = ""
         if self._exists("README.md"):
             with (self.folder / "README.md").open("rb") as file:
@@ -313,40 +259,78 @@ class _FolderReader:
         codes = _card_languages(header)
         # Monolingual vocabularies have 30,000 to 60,000 tokens; multilingual ones have 100,000 or more.
         languages: Languages = codes or (("en",) if vocabulary < 80_000 else "any")
-        return {
-            "files": tuple(dict.fromkeys(self.files)),
-            "weights": tuple(self.weights),
-            "parameters": self.parameters,
-            "languages": "any" if len(codes) > 20 or "multilingual" in codes else languages,
-            "license": license.group(1) if license else "unknown",
-        }
+        model = LockedModel(
+            id="",
+            files=(),
+            revision="",
+            probed=False,
+            weights=tuple(self.weights),
+            parameters=self.parameters,
+            languages="any" if len(codes) > 20 or "multilingual" in codes else languages,
+            license=license.group(1) if license else "unknown",
+            **fields,
+        )
+        files = tuple(dict.fromkeys(self.files))
+        return ModelFolder(description=model, files=files, positions=positions, head=head, network=network, table=table)
 
-    def _read_static(
-        self, config: dict[str, object], modules: Sequence[tuple[str, str]], others: dict[str, dict[str, object]]
-    ) -> ModelFolder:
+    def _read_static(self, config: dict[str, object], modules: Sequence[tuple[str, str]]) -> ModelFolder:
         path = next((path for kind, path in modules if kind == "StaticEmbedding"), "")
         table = _build_static_table(self._load_tensors(path))
-        query_prefix, document_prefix = _read_prompts(others.get("config_sentence_transformers.json", {}))
-        return ModelFolder(
-            FolderDescription(
-                kind="static",
-                architecture="model2vec" if config.get("model_type") == "model2vec" else "static",
-                **self._common_fields(table.shape[0]),
-                max_length=Config(config).size("seq_length", default=_UNLIMITED, max=_UNLIMITED),
-                positions=_UNLIMITED,
-                pooling="mean",
-                normalize=bool(config.get("normalize", True)),
-                query_prefix=query_prefix,
-                document_prefix=document_prefix,
-            ),
+        return self._contents(
+            table.shape[0],
+            _UNLIMITED,
+            **self._read_prompts(),
+            kind="bi-encoder",
+            architecture="model2vec" if config.get("model_type") == "model2vec" else "static",
+            max_length=Config(config).size("seq_length", default=_UNLIMITED, max=_UNLIMITED),
+            pooling="mean",
+            normalize=bool(config.get("normalize", True)),
             table=table,
         )
+
+    def _read_prompts(self) -> dict[str, Any]:
+        """Return the query prefix and the document prefix."""
+        declared = self.others.get("config_sentence_transformers.json", {}).get("prompts")
+        prompts = declared if isinstance(declared, dict) else {}
+        names = {"query_prefix": ("query", "s2p_query"), "document_prefix": ("document", "passage", "corpus")}
+        return {
+            prefix: next((prompts[name] for name in keys if isinstance(prompts.get(name), str)), "")
+            for prefix, keys in names.items()
+        }
+
+    def _score_activation(self, config: Config, outputs: int) -> str:
+        """Return the score activation, chosen by the same rule as in sentence-transformers."""
+        nested = config.value("sentence_transformers")
+        for name in (
+            nested.get("activation_fn") if isinstance(nested, dict) else None,
+            config.value("sbert_ce_default_activation_function"),
+            self.others.get("config_sentence_transformers.json", {}).get("activation_fn"),
+        ):
+            if isinstance(name, str):
+                return "sigmoid" if name.rpartition(".")[2] == "Sigmoid" else "identity"
+        return "sigmoid" if outputs == 1 else "identity"
+
+    def _uses_token_types(self) -> bool:
+        """Whether transformers passes token types: as declared, otherwise inferred from the tokenizer class."""
+        tokenizer_config = self.others.get("tokenizer_config.json", {})
+        names = tokenizer_config.get("model_input_names")
+        if isinstance(names, list):
+            return "token_type_ids" in names
+        return tokenizer_config.get("tokenizer_class") != "TokenizersBackend"
+
+    def _find_max_length(self, positions: int) -> int:
+        limits = [positions]
+        keys = {"sentence_bert_config.json": "max_seq_length", "tokenizer_config.json": "model_max_length"}
+        for name, key in keys.items():
+            value = self.others.get(name, {}).get(key)
+            if isinstance(value, (int, float)) and not isinstance(value, bool) and 1 <= value < _UNLIMITED:
+                limits.append(int(value))
+        return min(limits)
 
 
 def _float_tensors(tensors: dict[str, Array]) -> Tensors:
     """Return the float tensors, without integer buffers such as position_ids."""
-    floats = ("<f4", "<f2", "<u2")
-    return Tensors({name: array for name, array in tensors.items() if array.dtype.str in floats})
+    return Tensors({name: array for name, array in tensors.items() if array.dtype.str in ("<f4", "<f2", "<u2")})
 
 
 def _build_static_table(tensors: dict[str, Array]) -> Array:
@@ -409,64 +393,20 @@ def _describe_step(step: Dense | Norm | Activation) -> str:
     return "norm" if isinstance(step, Norm) else step
 
 
-def _read_labels(config: Config, outputs: int) -> tuple[str, ...]:
-    table = config.value("id2label")
-    if not isinstance(table, dict) or len(table) != outputs:
-        return ()
-    return tuple(str(table.get(str(i), "")) for i in range(outputs))
-
-
-def _decide_kind(outputs: int, labels: tuple[str, ...], *, has_head: bool, pools: bool) -> FolderKind:
+def _decide_kind(config: Config, outputs: int, *, has_head: bool, pools: bool) -> dict[str, Any]:
+    """Return the kind of model, with the index of the entailment label if it has one."""
     if outputs == 1:
-        return "cross-encoder"
+        return {"kind": "cross-encoder"}
     if pools or not has_head:
-        return "bi-encoder"
-    if any(label.lower().startswith("entail") for label in labels):
-        return "nli"
+        return {"kind": "bi-encoder"}
+    table = config.value("id2label")
+    labels = table if isinstance(table, dict) and len(table) == outputs else {}
+    for i in range(len(labels)):
+        if str(labels.get(str(i), "")).lower().startswith("entail"):
+            return {"kind": "nli", "entailment_index": i}
     raise ModelFileError(
         f"The model has {outputs} labels. A reranker has one; a zero-shot model has a label that begins with 'entail'."
     )
-
-
-def _score_activation(config: Config, others: dict[str, dict[str, object]], outputs: int) -> ScoreActivation:
-    """Return the score activation, chosen by the same rule as in sentence-transformers."""
-    nested = config.value("sentence_transformers")
-    for name in (
-        nested.get("activation_fn") if isinstance(nested, dict) else None,
-        config.value("sbert_ce_default_activation_function"),
-        others.get("config_sentence_transformers.json", {}).get("activation_fn"),
-    ):
-        if isinstance(name, str):
-            return "sigmoid" if name.rpartition(".")[2] == "Sigmoid" else "identity"
-    return "sigmoid" if outputs == 1 else "identity"
-
-
-def _read_prompts(card: dict[str, object]) -> tuple[str, str]:
-    """Return the query prefix and the document prefix."""
-    declared = card.get("prompts")
-    prompts = declared if isinstance(declared, dict) else {}
-
-    def first(*names: str) -> str:
-        return next((prompts[name] for name in names if isinstance(prompts.get(name), str)), "")
-
-    return first("query", "s2p_query"), first("document", "passage", "corpus")
-
-
-def _uses_token_types(tokenizer_config: dict[str, object]) -> bool:
-    """Whether transformers passes token types: as declared, otherwise inferred from the tokenizer class."""
-    names = tokenizer_config.get("model_input_names")
-    if isinstance(names, list):
-        return "token_type_ids" in names
-    return tokenizer_config.get("tokenizer_class") != "TokenizersBackend"
-
-
-def _find_max_length(positions: int, others: dict[str, dict[str, object]]) -> int:
-    limits = [positions]
-    for name, key in (("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.json", "model_max_length")):
-        value = others.get(name, {}).get(key)
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and 1 <= value < _UNLIMITED:
-            limits.append(int(value))
-    return min(limits)
 
 
 def _card_languages(front_matter: str) -> tuple[str, ...]:

@@ -1,7 +1,4 @@
-"""Inspect model files before they are loaded (file type, JSON, finite weights), and read safetensors.
-
-A file is rejected if its content does not match its name, or if it could run code or exhaust memory.
-"""
+"""Inspect model files before they are loaded, so that none runs code or exhausts memory, and read safetensors."""
 
 from __future__ import annotations
 
@@ -128,8 +125,8 @@ _ITEM_BYTES = {
 _FLOAT_TYPES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
 
 
-def inspect_safetensors(name: str, data: bytes | memoryview) -> None:
-    """Raise `ModelFileError` with the reason if the file must not be loaded."""
+def inspect_safetensors(name: str, data: bytes | memoryview) -> tuple[JsonObject, memoryview]:
+    """Return the header and the data, or raise `ModelFileError` with the reason if the file must not be loaded."""
     if len(data) < 8:
         raise ModelFileError(f"{name!r} is too short to be a safetensors file.")
     length = int.from_bytes(data[:8], "little")
@@ -147,6 +144,7 @@ def inspect_safetensors(name: str, data: bytes | memoryview) -> None:
         end = stop
     if end != len(body):
         raise ModelFileError(f"{name!r} has {len(body) - end:,} bytes that belong to no tensor.")
+    return header, body
 
 
 def _check_tensor(name: str, key: str, row: object, body: memoryview) -> tuple[int, int]:
@@ -165,11 +163,7 @@ def _check_tensor(name: str, key: str, row: object, body: memoryview) -> tuple[i
 
 
 def _is_natural_list(value: JsonValue) -> TypeGuard[list[int]]:
-    return (
-        isinstance(value, list)
-        and len(value) <= 16
-        and all(type(number) is int and 0 <= number < 1 << 48 for number in value)
-    )
+    return isinstance(value, list) and len(value) <= 16 and all(type(n) is int and 0 <= n < 1 << 48 for n in value)
 
 
 # bfloat16 values are read as uint16.
@@ -185,19 +179,15 @@ def map_file(path: Path) -> memoryview:
 
 
 def read_tensors(name: str, data: memoryview) -> dict[str, Array]:
-    """Return the tensors of a file that `inspect_safetensors` has accepted, as views of its bytes."""
-    length = int.from_bytes(data[:8], "little")
-    header = json.loads(bytes(data[8 : 8 + length]))
-    body = data[8 + length :]
+    """Inspect a safetensors file, and return its tensors as views of its bytes."""
+    header, body = inspect_safetensors(name, data)
     tensors: dict[str, Array] = {}
     for key, row in header.items():
         if key == "__metadata__":
             continue
         dtype = _ARRAY_TYPES.get(row["dtype"])
         if dtype is None:
-            raise ModelFileError(
-                f"{name!r}, tensor {key[:60]!r}, has the type {row['dtype']}. Supported: F32, F16 and BF16."
-            )
+            raise ModelFileError(f"{name!r}, tensor {key[:60]!r}, is {row['dtype']}. Supported: F32, F16 and BF16.")
         start, stop = row["data_offsets"]
         tensors[key] = np.frombuffer(body[start:stop], dtype=dtype).reshape(row["shape"])
     return tensors

@@ -1,7 +1,4 @@
-"""Data about published models: license, languages, prompts and quality.
-
-The package does not pin their files. `resift models add` downloads, inspects, probes and pins them.
-"""
+"""Data about published models: license, languages, prompts and quality. Their files are not pinned here."""
 
 from __future__ import annotations
 
@@ -15,8 +12,7 @@ import msgspec
 class KnownModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A published model.
 
-    `mteb_retrieval` is the mean nDCG@10 after reranking the results of six first stages, which reach .493 without
-    reranking. `nanobeir` is the mean nDCG@10 on NanoBEIR. Both are the authors' figures, or None if unknown.
+    `mteb_retrieval` and `nanobeir` are the authors' mean nDCG@10 after reranking, or None if unknown.
     """
 
     id: str
@@ -37,22 +33,16 @@ class KnownModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         return f"resift models add {self.id}"
 
 
-class _Table(msgspec.Struct, frozen=True):
-    format: int
-    models: tuple[KnownModel, ...]
-
-
 @functools.cache
 def known_models() -> dict[str, KnownModel]:
     """Return the models by id, rerankers first."""
-    data = Path(__file__).with_name("known_models.json").read_bytes()
-    return {model.id: model for model in msgspec.json.decode(data, type=_Table).models}
+    rows = msgspec.json.decode(Path(__file__).with_name("known_models.json").read_bytes())["models"]
+    return {model.id: model for model in msgspec.convert(rows, list[KnownModel])}
 
 
 class DecoderPrompt(msgspec.Struct, frozen=True, kw_only=True):
-    """Prompt of a decoder reranker: before, query, between, document, after.
+    """Prompt of a decoder reranker, whose score is logit(`positive`) − logit(`negative`) at the last token.
 
-    The score is logit(`positive`) − logit(`negative`) at the last token, or logit(`positive`) without a `negative`.
     White space next to a text belongs to the text, because tokenizers merge it with the text's tokens.
     """
 
@@ -65,11 +55,6 @@ class DecoderPrompt(msgspec.Struct, frozen=True, kw_only=True):
     negative: str | None = None
     instruction_line: str = ""
     instruction: str = ""
-
-    @property
-    def takes_instruction(self) -> bool:
-        """Whether the prompt has a placeholder for an instruction."""
-        return bool(self.instruction_line)
 
     def fixed_parts(self, instruction: str | None = None) -> tuple[str, str, str]:
         """Return the fixed text around query and document; `instruction` replaces the default one."""

@@ -17,7 +17,7 @@ from resift.models.inspection import parse_json
 from resift.models.locate import resolve
 from resift.models.onnx_bert import UnknownArchitectureError
 from resift.models.registry import KINDS, Kind, ModelFiles, ModelSpec, check_kind, model_ids, pin_advice
-from resift.models.session import NativeSession, OnnxSession, Session
+from resift.models.session import NativeSession, OnnxSession, Session, open_safetensors
 from resift.models.tokenizer import TextTokenizer
 from resift.models.torch_session import TorchSession
 from resift.types import JsonValue
@@ -29,8 +29,7 @@ _PROBE = ("is this model in order?", "Yes: its answer to this pair of texts is a
 # The two engines round to int8 differently, so they agree closely but not exactly.
 _TOLERANCE = 0.05
 
-MIN_TEXT_TOKENS = 32
-"""Minimum number of tokens that a decoder's prompt must leave for query and document."""
+MIN_TEXT_TOKENS = 32  # minimum number of tokens that a decoder's prompt must leave for query and document
 
 _OUTPUTS: dict[Kind, str] = {
     "cross-encoder": "one score per pair of texts",
@@ -152,8 +151,6 @@ _loaded: dict[tuple[ModelSpec, str], Model] = {}
 def _open_session(files: ModelFiles, probe: tuple[list[int], list[int]]) -> Session:
     """Return a session of the native engine, or of ONNX Runtime if the native engine does not support the file."""
     if files.spec.weights:
-        from resift.models.safetensors_model import open_safetensors
-
         return open_safetensors(files)
     model = files.onnx_bytes()
     try:

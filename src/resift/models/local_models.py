@@ -14,17 +14,8 @@ from pathlib import Path, PurePosixPath
 from typing import Literal, TypedDict, Unpack
 
 from resift.errors import ModelFileError, ModelNotAllowedError
-from resift.models.registry import (
-    KINDS,
-    SCORE_SCALES,
-    Kind,
-    ModelFiles,
-    ModelSpec,
-    builtin_spec,
-    check_model_id,
-    locked_spec,
-    restore_allowed,
-)
+from resift.models import registry
+from resift.models.registry import Kind, ModelFiles, ModelSpec
 from resift.models.verify import SHA256, PinnedFile, read_unpinned, read_verified
 from resift.types import JsonMapping, Languages, ScoreScale, check_languages, check_score_scale
 from resift.validation import check_arguments
@@ -38,18 +29,10 @@ _MAX_MANIFEST_BYTES = 1 << 20
 
 
 class ModelFacts(TypedDict, total=False):
-    """Properties of a model that its files do not declare.
+    """Properties of a model that its files do not declare; the others are described in `ModelSpec`.
 
-    languages           codes of the languages it was trained on, such as ("en", "de"); default "any"
-    score_scale         scale of its scores; default: the scale of its kind (a cross-encoder returns logits)
-    max_length          maximum number of tokens; default 512
-    query_prefix        text prepended to each query, as in training
-    document_prefix     text prepended to each document
-    pooling             how an embedder combines token vectors: cls (default) or mean
-    query_marker_id     token that marks a query of a late-interaction model
-    document_marker_id  token that marks a document of a late-interaction model
-    entailment_index    index of the entailment label of an NLI model
-    licence             old name of `license`, removed in 0.4
+    `languages` are codes such as ("en", "de"); the default is "any". Without `score_scale`, the scale of the kind
+    applies: a cross-encoder returns logits. `licence` is the old name of `license`, removed in 0.4.
     """
 
     languages: Languages
@@ -94,20 +77,18 @@ def allow_local(
     if id is None:
         folder_name = re.sub(r"[^A-Za-z0-9_-]+", "-", folder.name).strip("-_")
         id = f"local/{folder_name[:90] or 'model'}"
-    name = check_model_id(id)
+    name = registry.check_model_id(id)
     if facts.get("max_length", MIN_LENGTH) < MIN_LENGTH:
         raise ModelNotAllowedError(f"max_length is {facts['max_length']}; it must be at least {MIN_LENGTH}.")
-    if builtin_spec(name) is not None:
+    if registry.builtin_spec(name) is not None:
         raise ModelNotAllowedError(f"{name!r} is a built-in model. Choose another id for your own folder.")
-    if kind is not None and kind not in KINDS:
-        raise ModelNotAllowedError(f"Unknown kind {kind!r}. Allowed: {', '.join(KINDS)}.")
     pins = _read_manifest(folder, manifest)
     if onnx is None and _has_safetensors(folder):
-        spec = _describe_safetensors(folder, name, kind=kind, license=license, facts=facts, manifest=pins)
+        spec = _describe_safetensors(folder, name, kind=kind, license=license, facts=facts, pins=pins)
     else:
         kind = kind or "cross-encoder"
         facts["languages"] = check_languages(facts.get("languages", "any"))
-        facts["score_scale"] = check_score_scale(facts.get("score_scale", SCORE_SCALES[kind]))
+        facts["score_scale"] = check_score_scale(facts.get("score_scale", registry.SCORE_SCALES[kind]))
         files = _inspect_folder(folder, pins)
         graphs = [onnx] if onnx else [pinned.name for pinned in files if pinned.name.endswith(".onnx")]
         if len(graphs) != 1:
@@ -125,7 +106,7 @@ def allow_local(
             files=files,
             **facts,  # type: ignore[misc]  # `licence` was removed above
         )
-    restore_allowed([ModelFiles(spec=spec, folder=folder, source="local")])
+    registry.restore_allowed([ModelFiles(spec=spec, folder=folder, source="local")])
     return spec
 
 
@@ -143,32 +124,24 @@ def _has_safetensors(folder: Path) -> bool:
 
 
 def _describe_safetensors(
-    folder: Path,
-    name: str,
-    *,
-    kind: Kind | None,
-    license: str,
-    facts: ModelFacts,
-    manifest: Mapping[str, PinnedFile] | None,
+    folder: Path, name: str, *, kind: Kind | None, license: str, facts: ModelFacts, pins: dict[str, PinnedFile] | None
 ) -> ModelSpec:
     """Describe a folder in the hub's layout and pin the files that the model needs; other files are ignored."""
     from resift.models.hf_folder import read_model_folder
     from resift.models.pinning import lock_model
 
-    model = lock_model(folder, name, read_model_folder(folder).description)
+    model = lock_model(folder, name, read_model_folder(folder))
     if kind is not None and kind != model.kind:
         raise ModelNotAllowedError(f"{folder} contains a {model.kind}, not a {kind}.")
     for file in model.files:
-        pinned = file if manifest is None else manifest.get(file.name)
+        pinned = file if pins is None else pins.get(file.name)
         if pinned is None or pinned.sha256 != file.sha256:
             problem = "is not in the manifest" if pinned is None else "differs from the manifest"
             raise ModelFileError(f"{file.name!r} in {folder} {problem}.")
     unsupported = sorted(set(facts) - {"languages", "max_length", "query_prefix", "document_prefix"})
     if unsupported:
-        raise ModelNotAllowedError(
-            f"{unsupported[0]}= applies only to ONNX files; safetensors models declare it in their own files."
-        )
-    spec = locked_spec(model)
+        raise ModelNotAllowedError(f"{unsupported[0]}= applies only to ONNX; safetensors models declare it themselves.")
+    spec = registry.locked_spec(model)
     changes = {**facts, "license": license if license != "unknown" else model.license}
     changes["languages"] = check_languages(facts.get("languages", spec.languages))
     if facts.get("max_length", 1) > spec.max_length:

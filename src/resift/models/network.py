@@ -1,8 +1,6 @@
 """An encoder network as data: the layers and weights that the native engine evaluates.
 
-A family module in `resift.models.architectures` maps a config and tensor names to a `Network`. Weights are
-numpy arrays in the orientation of the files, [outputs, inputs]. They may be views of a memory-mapped file in
-any float type; packing converts them.
+Weights are numpy arrays, [outputs, inputs], of any float type. They may be views of a memory-mapped file.
 """
 
 from __future__ import annotations
@@ -31,16 +29,14 @@ class Norm:
 
     weight: Array
     bias: Array | None = None
-    epsilon: float | None = None
-    """Epsilon of a norm in a head; norms in layers use the network's epsilon."""
+    epsilon: float | None = None  # epsilon of a norm in a head; norms in layers use the network's epsilon
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkLayer:
     """One encoder layer; `qkv` is the concatenation of the query, key and value rows.
 
-    `window` limits attention to keys at most this many positions away; 0 means no limit. `rope_theta` is the base
-    of the rotary position embedding, or None without one.
+    `window` limits attention to near keys; 0 means no limit. `rope_theta` is the base of rotary positions, if any.
     """
 
     qkv: Dense

@@ -1,7 +1,6 @@
 """Recognize a BERT with dynamically quantized int8 weights in an ONNX graph exported by PyTorch.
 
-Sizes, operations, and the shape and type of every tensor are checked here, before the native engine reads any
-of the memory. Other graphs are left to ONNX Runtime.
+All operations, shapes and types are checked here, before the native engine reads any of the memory.
 """
 
 from __future__ import annotations
@@ -15,14 +14,9 @@ from itertools import pairwise
 from resift._internal.arrays import Array
 from resift.models.onnx_reader import OnnxGraph
 
-PANEL = 64
-"""Layer widths are multiples of this (native/bert.h)."""
-
-HEAD_WIDTH = 32
-"""The width of an attention head is a multiple of this."""
-
-EPSILON = 1e-12
-"""Epsilon of every layer norm."""
+PANEL = 64  # layer widths are multiples of this (native/bert.h)
+HEAD_WIDTH = 32  # the width of an attention head is a multiple of this
+EPSILON = 1e-12  # epsilon of every layer norm
 
 LIMITS = {
     "hidden": 4096, "ffn": 16_384, "layers": 64, "words": 1 << 20, "token_types": 64, "positions": 8192,
@@ -138,8 +132,7 @@ class OnnxBert:
     @cached_property
     def scales_query_and_key(self) -> bool:
         """Whether the graph scales query and key by a square root each, instead of scaling their product."""
-        suffix = "layer.0/attention/self/Mul"
-        return any(node.op == "Mul" and node.name.endswith(suffix) for node in self.graph.nodes)
+        return any(node.op == "Mul" and node.name.endswith("layer.0/attention/self/Mul") for node in self.graph.nodes)
 
     def _weight_name(self, module: str) -> str:
         """Return the common prefix of the names of a linear module's weight, scale and zero point."""

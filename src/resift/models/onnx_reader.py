@@ -1,7 +1,6 @@
 """Read ONNX files without the onnx package: bounded protobuf parsing, inspection, and the graph's weights.
 
-Field numbers are from onnx.proto3. `inspect_onnx` decides whether a file may be passed to a runtime.
-`read_graph` returns the operations, and the weights as arrays that share the file's memory.
+Field numbers are from onnx.proto3. Arrays share the file's memory.
 """
 
 from __future__ import annotations
@@ -135,7 +134,11 @@ def inspect_onnx(name: str, data: bytes) -> None:
             inspect_tensor(reader, start, end)
             continue
         if message == "sparse":
-            _check_sparse_size(reader, start, end)
+            # The runtime allocates the dense form.
+            spans = [span for number, *span in reader.fields(start, end) if number == _SPARSE_DIMS]
+            dims = [size for span in spans for size in reader.read_integers(*span)]
+            if _count_elements(reader, dims) > _MAX_DENSE_ELEMENTS:
+                raise reader.error(f"a sparse tensor that expands to more than {_MAX_DENSE_ELEMENTS:,} values")
         submessages = _SUBMESSAGES[message]
         for number, wire, pos, stop in reader.fields(start, end):
             if message == "model" and number not in _MODEL_FIELDS:
@@ -240,16 +243,6 @@ def _read_tensor(reader: ProtobufReader, start: int, end: int) -> _Tensor:
     return tensor
 
 
-def _check_sparse_size(reader: ProtobufReader, start: int, end: int) -> None:
-    """Reject a sparse tensor whose dense form, which the runtime allocates, would be enormous."""
-    dims: list[int] = []
-    for number, wire, pos, stop in reader.fields(start, end):
-        if number == _SPARSE_DIMS:
-            dims += reader.read_integers(wire, pos, stop)
-    if _count_elements(reader, dims) > _MAX_DENSE_ELEMENTS:
-        raise reader.error(f"a sparse tensor that expands to more than {_MAX_DENSE_ELEMENTS:,} values")
-
-
 def _count_elements(reader: ProtobufReader, dims: list[int]) -> int:
     # A negative dimension is encoded as a number of 2**63 or more.
     if len(dims) > 64 or any(size >= 1 << 63 for size in dims):
@@ -278,9 +271,7 @@ def _check_tensor_is_finite(reader: ProtobufReader, label: str, tensor: _Tensor)
 def _external_data_error(reader: ProtobufReader, number: int, wire: int, start: int, end: int) -> ModelFileError:
     location = ""
     if number == _EXTERNAL and wire == BYTES:
-        entry = {
-            number: reader.text(pos, stop) for number, kind, pos, stop in reader.fields(start, end) if kind == BYTES
-        }
+        entry = {i: reader.text(pos, stop) for i, kind, pos, stop in reader.fields(start, end) if kind == BYTES}
         if entry.get(1) == "location":
             location = f" ({entry.get(2, '')[:80]!r})"
     return ModelFileError(
@@ -314,10 +305,7 @@ class OnnxGraph:
 
 
 def read_graph(model: bytes, *, name: str = "the model") -> OnnxGraph:
-    """Return the operations and weights of a serialized model. Tensors of unsupported types are skipped.
-
-    Raises ModelFileError for bytes that are not a valid model.
-    """
+    """Return the operations and weights of a serialized model; tensors of unsupported types are skipped."""
     reader = ProtobufReader(name, model)
     graphs = _byte_fields(reader, 0, len(model))[_GRAPH]
     if len(graphs) != 1:

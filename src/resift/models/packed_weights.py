@@ -1,7 +1,6 @@
 """Weights of a `Network` in the memory layout of the native engine: the structures in native/transformer.h.
 
-Packing writes one file per model, kernel and precision. The file is memory-mapped, so processes share its
-pages, and a second process starts without packing again.
+One file per model, kernel and precision is memory-mapped, so processes share its pages.
 """
 
 from __future__ import annotations
@@ -23,15 +22,13 @@ from resift.types import JsonObject
 
 Precision = Literal["int8", "fp32"]
 
-LAYOUT = 4
-"""Version of the packed layout; packed file names depend on it."""
+LAYOUT = 4  # version of the packed layout; packed file names depend on it
 
 MIN_INT8_INPUTS = 128
 """Layers with fewer inputs stay in fp32, because few rounding errors do not cancel out and int8 saves little."""
 
 PANEL = 64
-ALIGNMENT = 64
-"""Arrays start on a cache line."""
+ALIGNMENT = 64  # arrays start on a cache line
 
 _MAGIC = b"RESIFTPK"
 _ACTIVATIONS = {"none": 0, "gelu": 1, "gelu_tanh": 2, "relu": 3, "tanh": 4}
@@ -96,10 +93,9 @@ class TransformerStruct(Structure):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PackedWeights:
-    """Arrays by name, in memory or memory-mapped, and the network's parameters.
+    """Arrays by name, in memory or memory-mapped, and the numeric fields of `TransformerStruct`.
 
-    The description contains the numeric fields of `TransformerStruct` under the same names. In addition, `inputs`
-    maps each linear layer to its input width, and `head` has one entry per step.
+    In addition, `inputs` maps each linear layer to its input width, and `head` has one entry per step.
     """
 
     description: JsonObject
@@ -229,7 +225,11 @@ class _Packer:
             self._pack_floats(columns.ctypes.data, inputs, outputs, packed.ctypes.data)
             self.arrays[f"{name}.packed"] = packed
             return
-        scales = _channel_scales(weight)
+        # One scale per output, so that int8 weights are at most 127 and adjacent pairs sum to at most 128: AVX2
+        # multiplies two levels of up to 255 at a time and adds the products in 16 bits.
+        pairs = np.abs(weight.reshape(len(weight), -1, 2).sum(axis=2)).max(axis=1)
+        scales = np.asarray(np.maximum(np.abs(weight).max(axis=1), pairs) / np.float32(127), np.float32)
+        scales[~(scales > 0)] = 1.0
         levels = np.ascontiguousarray(np.rint(weight / scales[:, None]).T.astype(np.int8))
         packed_bytes = allocate_aligned(self._packed_size(inputs, outputs), "uint8")
         sums = np.empty(outputs, np.int32)
@@ -253,8 +253,7 @@ class _Packer:
         frequencies = np.array([np.float32(1) / np.float32(theta ** float(e)) for e in exponents], np.float32)
         angles = np.arange(positions, dtype=np.float32)[:, None] * frequencies
         for part, function in (("cosines", np.cos), ("sines", np.sin)):
-            table = function(angles.astype(np.float64)).astype(np.float32)
-            self.arrays[f"{name}.{part}"] = _pad(table, 1, columns)
+            self.arrays[f"{name}.{part}"] = _pad(function(angles.astype(np.float64)).astype(np.float32), 1, columns)
 
 
 def build_struct(packed: PackedWeights) -> TransformerStruct:
@@ -306,9 +305,8 @@ def save_packed(packed: PackedWeights, file: BinaryIO) -> None:
     digest = hashlib.sha256()
     for chunk in _iterate_chunks(packed):
         digest.update(chunk)
-    header = json.dumps(
-        {"description": packed.description, "arrays": entries, "size": offset, "sha256": digest.hexdigest()}
-    ).encode()
+    contents = {"description": packed.description, "arrays": entries, "size": offset, "sha256": digest.hexdigest()}
+    header = json.dumps(contents).encode()
     header += b" " * (-(len(_MAGIC) + 8 + len(header)) % ALIGNMENT)
     file.write(_MAGIC + len(header).to_bytes(8, "little") + header)
     for chunk in _iterate_chunks(packed):
@@ -368,17 +366,6 @@ def _dense_arrays(dense: Dense) -> tuple[Array, Array]:
     weight = to_float32(dense.weight)
     bias = np.zeros(weight.shape[0], np.float32) if dense.bias is None else to_float32(dense.bias)
     return weight, bias
-
-
-def _channel_scales(weight: Array) -> Array:
-    """Return one scale per output, so that int8 weights are at most 127 and adjacent pairs sum to at most 128.
-
-    AVX2 multiplies two levels of up to 255 at a time and adds the products in 16 bits.
-    """
-    pairs = np.abs(weight.reshape(len(weight), -1, 2).sum(axis=2)).max(axis=1)
-    scales = np.maximum(np.abs(weight).max(axis=1), pairs) / np.float32(127)
-    scales[~(scales > 0)] = 1.0
-    return np.asarray(scales, np.float32)
 
 
 def _pad(array: Array, axis: int, size: int) -> Array:

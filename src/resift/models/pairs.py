@@ -6,7 +6,7 @@ import logging
 import math
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
@@ -17,6 +17,7 @@ from resift.models.engine import Job, Task, shared_engine, wait_for_job
 from resift.models.loading import Model
 from resift.models.tokenizer import check_language, split_windows
 from resift.text.tokenization import sentence_spans
+from resift.types import Hit, ScorerInfo, Scores
 
 SKIP_BELOW_LOGIT = -4.0
 """If the first windows of a text all score below this (a probability of 1 in 50), the rest are skipped."""
@@ -46,9 +47,8 @@ log = logging.getLogger("resift.models")
 class PairOptions:
     """Options for building and scoring pairs.
 
-    At most `max_windows` windows of a long text are scored, namely those that contain most of the query. If
-    `first_pass_windows` is set, this many are scored first, and the rest only if one of them scores well enough.
-    `instruction` replaces the default instruction in a decoder's prompt.
+    At most `max_windows` windows of a long text are scored, first those with most of the query: `first_pass_windows`,
+    and then the rest if one of them scores well enough. `instruction` replaces that of a decoder's prompt.
     """
 
     aggregate: Aggregate = "max"
@@ -61,14 +61,11 @@ class PairOptions:
 
 @dataclass(slots=True, repr=False)
 class PairCall:
-    """One call in progress, with a score per text that the workers fill in. Its repr shows no text.
+    """One call in progress, with a score per text that the workers fill in. Its repr shows no text."""
 
-    `note` is a remark about the query. `text_notes` lists the scored windows of partially scored texts.
-    """
-
-    texts: list[str]
     deadline: Deadline
     on_progress: Progress | None
+    total: int
     query: list[int] = field(default_factory=list)
     query_parts: list[tuple[int, int]] = field(default_factory=list)
     scores: dict[str, float] = field(default_factory=dict)
@@ -76,18 +73,7 @@ class PairCall:
     text_notes: dict[str, str] = field(default_factory=dict)
     token_counts: dict[str, int] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
-    total: int = 0
     job: Job = field(init=False)
-
-    def result(self) -> list[float | None]:
-        """Return one score per text in the original order, or None if time ran out."""
-        return [self.scores.get(text) for text in self.texts]
-
-    @property
-    def tokens(self) -> int:
-        """Total number of tokens, counting the query once per text."""
-        counts = self.token_counts
-        return sum(counts[text] + len(self.query) for text in self.texts if text in counts)
 
 
 class PairModel:
@@ -111,27 +97,31 @@ class PairModel:
         return [calls[query].scores[text] for query, text in pairs]
 
     async def score(
-        self, query: str, texts: Sequence[str], *, deadline: Deadline, on_progress: Progress | None = None
-    ) -> PairCall:
-        """Score the texts on the engine's threads without blocking the event loop.
+        self, query: str, hits: Sequence[Hit], info: ScorerInfo, deadline: Deadline, on_progress: Progress | None = None
+    ) -> Scores:
+        """Score the hits on the engine's threads without blocking the event loop; `info` describes the scorer.
 
         Raises UnsupportedLanguageError for a language that the model does not support.
         """
+        texts = [hit.text for hit in hits]
         check_language(self.model.tokenizer, self.model.spec.id, query, texts)
         call = self.start(query, texts, deadline=deadline, on_progress=on_progress)
         await wait_for_job(call.job)
-        return call
+        notes = {hit.id: call.text_notes[hit.text] for hit in hits if hit.text in call.text_notes}
+        # The query is counted once per text.
+        tokens = sum(call.token_counts[text] + len(call.query) for text in texts if text in call.token_counts)
+        scores = [call.scores.get(text) for text in texts]
+        return scored_in_time(scores, info, note=call.note, notes=notes, tokens=tokens)
 
     def start(
         self, query: str, texts: Sequence[str], *, deadline: Deadline | None = None, on_progress: Progress | None = None
     ) -> PairCall:
         """Queue the texts: in the given order if there is a deadline, otherwise longest first to balance the load."""
-        call = PairCall(list(texts), deadline or Deadline.never(), on_progress)
         # A text shared by several hits is scored once.
-        unique = list(dict.fromkeys(call.texts))
+        unique = list(dict.fromkeys(texts))
+        call = PairCall(deadline or Deadline.never(), on_progress, len(unique))
         if call.deadline.timeout_s is None:
             unique.sort(key=len, reverse=True)
-        call.total = len(unique)
 
         def tokenize_and_plan() -> list[Task]:
             # Runs in a worker, because tokenizing in the caller's event loop would delay other requests.
@@ -183,22 +173,16 @@ class PairModel:
         parts = call.query_parts
         if len(parts) > QUERY_PARTS:
             parts = [parts[i] for i in rank_windows(parts, call.query, ids)[:QUERY_PARTS]]
-        document = WindowedDocument(ids, windows, parts, order[:first_pass], order[first_pass:])
-        return self._score_windows(call, text, document, document.active)
+        document = WindowedDocument(call, text, ids, windows, parts, order[:first_pass], order[first_pass:])
+        return self._score_windows(document, document.active)
 
-    def _score_windows(
-        self, call: PairCall, text: str, document: WindowedDocument, windows: Sequence[int]
-    ) -> Sequence[Task] | None:
-        tasks = [
-            partial(self._score_window, call, text, document, window, part)
-            for window in windows
-            for part in document.query_parts
-        ]
+    def _score_windows(self, document: WindowedDocument, windows: Sequence[int]) -> Sequence[Task] | None:
+        rows = [(window, part) for window in windows for part in document.query_parts]
+        tasks = [partial(self._score_window, document, *row) for row in rows]
         return tasks if len(tasks) > 1 else tasks[0]()
 
-    def _score_window(
-        self, call: PairCall, text: str, document: WindowedDocument, window: int, part: tuple[int, int]
-    ) -> Sequence[Task] | None:
+    def _score_window(self, document: WindowedDocument, window: int, part: tuple[int, int]) -> Sequence[Task] | None:
+        call = document.call
         query, ids = call.query[slice(*part)], document.ids[slice(*document.windows[window])]
         row = self.template.pair(*((ids, query) if self.options.document_first else (query, ids)))
         # A run cannot be interrupted, so do not start one that would overrun by more than half its duration.
@@ -212,34 +196,30 @@ class PairModel:
                 return None
             more = document.next_windows()
             if not more:
-                call.scores[text] = combine_scores(document.window_scores, self.options.aggregate)
+                # The best-scoring part of the query counts.
+                best = [max(document.scores[i, part] for part in document.query_parts) for i in sorted(document.active)]
+                call.scores[document.text] = combine_scores(best, self.options.aggregate)
                 if document.note:
-                    call.text_notes[text] = document.note
+                    call.text_notes[document.text] = document.note
             done = len(call.scores)
         if more:
-            return self._score_windows(call, text, document, more)
+            return self._score_windows(document, more)
         report_progress(call.on_progress, done, call.total)
         return None
 
 
 @dataclass(slots=True, repr=False)
 class WindowedDocument:
-    """A document in progress: the windows of this pass, windows that may follow, and the scores so far.
+    """A document in progress: its windows, each scored with every part of the query, and the scores so far."""
 
-    Each window is scored with every part of the query.
-    """
-
+    call: PairCall
+    text: str
     ids: list[int]
     windows: list[tuple[int, int]]
     query_parts: list[tuple[int, int]]
     active: list[int]
     later: list[int]
     scores: dict[tuple[int, tuple[int, int]], float] = field(default_factory=dict)
-
-    @property
-    def window_scores(self) -> list[float]:
-        """One score per scored window in text order, taken from the best-scoring part of the query."""
-        return [max(self.scores[window, part] for part in self.query_parts) for window in sorted(self.active)]
 
     def next_windows(self) -> list[int]:
         """Return the windows to score next, or [] if the scores so far are too low."""
@@ -262,10 +242,9 @@ class WindowedDocument:
 
 
 def rank_windows(windows: Sequence[tuple[int, int]], ids: Sequence[int], query: Collection[int]) -> list[int]:
-    """Return window indexes ordered by overlap with the query's tokens, best first.
+    """Return window indexes ordered by overlap with the query's tokens, best first; rare tokens weigh more.
 
-    A query token weighs more if fewer windows contain it. Ties go to the earlier window, because texts
-    introduce their subject first.
+    Ties go to the earlier window, because texts introduce their subject first.
     """
     query_tokens = set(query)
     counts = [Counter(token for token in ids[start:end] if token in query_tokens) for start, end in windows]
@@ -287,6 +266,17 @@ def combine_scores(scores: Sequence[float], aggregate: Aggregate) -> float:
         return scores[0]
     # A long text covers many subjects, so one relevant window is enough.
     return max(scores) if aggregate == "max" else math.fsum(scores) / len(scores)
+
+
+def scored_in_time(
+    values: Sequence[float | None], info: ScorerInfo, *, note: str, tokens: int, notes: Mapping[str, str] | None = None
+) -> Scores:
+    """Return `Scores`, marked as degraded if some values are None because of the deadline."""
+    missing = sum(value is None for value in values)
+    reason = f"deadline: {len(values) - missing} of {len(values)} hits scored" if missing else None
+    return Scores(
+        values, info.name, degraded=missing > 0, reason=reason, note=note, notes=notes or {}, tokens=tokens, scorer=info
+    )
 
 
 def report_progress(on_progress: Progress | None, done: int, total: int) -> None:

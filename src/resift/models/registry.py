@@ -1,33 +1,36 @@
-"""Allowlist of models: the built-in pins, the lock file, and the folders that the user allowed.
+"""Allowlist of models: the built-in pins (`allowlist.json`), the lock file, and the folders that the user allowed.
 
-The built-in pins are data (`allowlist.json` next to this module): id, revision, and the sha256 and size of
-each file. An id that is neither pinned nor allowed is rejected before any file is read.
+Other ids are rejected before any file is read. `resift models add` writes the lock file `resift-models.lock`. The one
+in the working folder applies, or else that in the configuration folder; `RESIFT_MODELS_LOCK` overrides both.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.util
 import json
+import os
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
+from resift._internal.environment import temporary_variable
+from resift._internal.files import atomic_write, config_folder
 from resift._internal.forking import ForkSafeLock
 from resift.errors import MissingExtraError, ModelFileError, ModelNotAllowedError, did_you_mean
 from resift.models.known_models import DecoderPrompt, decoder_prompts
 from resift.models.verify import MODEL_ID, PinnedFile, read_verified, verify
-from resift.types import JsonMapping, Languages, ScorerInfo, ScoreScale, check_languages
-
-if TYPE_CHECKING:
-    from resift.models.lock_file import LockedModel
+from resift.types import JsonMapping, Languages, ScorerInfo, ScoreScale
 
 Kind = Literal["cross-encoder", "late-interaction", "bi-encoder", "nli"]
+Precision = Literal["int8", "fp32"]
+ScoreActivation = Literal["sigmoid", "identity"]
 
 SCORE_SCALES: Mapping[Kind, ScoreScale] = {
     "cross-encoder": "logit",
@@ -64,8 +67,7 @@ class HubSource:
 class ModelSpec:
     """Description of a model, available before any of its files is opened.
 
-    The weights are either one ONNX file (`onnx`) or safetensors files (`weights`) in the layout of the hub.
-    `score_activation` maps a raw score to a probability; None means that it is unknown.
+    The weights are one ONNX file (`onnx`) or safetensors files (`weights`) in the layout of the hub.
     """
 
     id: str
@@ -78,8 +80,8 @@ class ModelSpec:
     weights: tuple[str, ...] = ()
     architecture: str = ""
     engine: Engine = "native"
-    precision: Literal["int8", "fp32"] = "int8"
-    score_activation: Literal["sigmoid", "identity"] | None = None
+    precision: Precision = "int8"
+    score_activation: ScoreActivation | None = None
     parameters: int = 0
     languages: Languages = "any"
     score_scale: ScoreScale = "unknown"
@@ -133,7 +135,7 @@ class ModelSpec:
             languages=self.languages,
             max_length=self.max_length,
             model_digest=self.model_digest,
-            supports_instruction=self.prompt is not None and self.prompt.takes_instruction,
+            supports_instruction=self.prompt is not None and bool(self.prompt.instruction_line),
             pointwise=True,
         )
 
@@ -142,8 +144,7 @@ class ModelSpec:
 class ModelFiles:
     """An allowed model and the folder with its files.
 
-    `onnx` and `tokenizer` are paths for display. To load, call `read`, `onnx_bytes` or `tokenizer_bytes`,
-    which hash the bytes they return, because a file can change between check and use.
+    `onnx` and `tokenizer` are paths for display. The methods return bytes that were hashed, as a file can change.
     """
 
     spec: ModelSpec
@@ -173,10 +174,7 @@ class ModelFiles:
         return read_verified(self.folder / name, self.spec.pin(name))
 
     def verify(self, *, only_unread: bool = False) -> None:
-        """Check every pinned file that exists; required files must exist.
-
-        `only_unread` skips the model and tokenizer files, because loading them hashes them anyway.
-        """
+        """Check every pinned file that exists; `only_unread` skips the files that loading hashes anyway."""
         for pinned in self.spec.files:
             if only_unread and pinned.name in (self.spec.onnx, self.spec.tokenizer, *self.spec.weights):
                 continue
@@ -192,70 +190,19 @@ _lock = ForkSafeLock()
 def find_spec(model_id: str) -> ModelSpec:
     """Return the description of an allowed model without opening its files."""
     name = check_model_id(model_id)
-    spec = _local_specs().get(name) or builtin_spec(name)
-    if spec is None:
-        spec, _ = find_locked(name) or (None, None)
-    if spec is None:
-        hint = did_you_mean(name, {*builtin_ids(), *locked_ids(), *_local_specs()})
+    local = find_local(name)
+    spec = builtin_spec(name) if local is None else local.spec
+    if spec is not None:
+        return spec
+    if name not in locked_models():
+        hint = did_you_mean(name, {*builtin_ids(), *locked_models(), *_local})
         raise ModelNotAllowedError(f"model_name {name!r} is not in allowed models. {hint} {pin_advice(name)}")
-    return spec
+    return locked_models()[name][0]
 
 
 def pin_advice(name: str) -> str:
     """Return the sentence that explains how to pin a model of this name."""
     return f"To pin it, run: resift models add {name if '/' in name else f'./folder --name {name}'}"
-
-
-def find_locked(model_id: str) -> tuple[ModelSpec, Path | None] | None:
-    """Return the spec and folder that the lock file pins under this id, or None.
-
-    A folder of None means that the model's files are in the download folder.
-    """
-    return _load_locked().get(model_id)
-
-
-def _load_locked() -> dict[str, tuple[ModelSpec, Path | None]]:
-    from resift.models.lock_file import default_lock_path
-
-    path = default_lock_path()
-    try:
-        status = path.stat()
-    except OSError:
-        return {}
-    return _parse_lock(path.absolute(), status.st_mtime_ns, status.st_size)
-
-
-@functools.lru_cache(maxsize=8)
-def _parse_lock(path: Path, mtime_ns: int, size: int) -> dict[str, tuple[ModelSpec, Path | None]]:
-    """Read a lock file; the cache key makes it read again only after a change."""
-    from resift.models.lock_file import read_lock
-
-    return {
-        id: (locked_spec(model), None if model.folder is None else (path.parent / model.folder).resolve())
-        for id, model in read_lock(path).items()
-    }
-
-
-_LOCKED_FIELDS = (
-    "id", "license", "revision", "files", "weights", "architecture", "engine", "precision", "parameters", "max_length",
-    "query_prefix", "document_prefix", "entailment_index", "token_types",
-)  # fmt: skip
-"""Fields that `LockedModel` and `ModelSpec` share."""
-
-
-def locked_spec(model: LockedModel) -> ModelSpec:
-    """Return the description of a pinned model."""
-    if model.kind not in KINDS:
-        raise ModelFileError(f"The lock file lists {model.id!r} with kind {model.kind!r}; allowed: {', '.join(KINDS)}.")
-    return ModelSpec(
-        **{name: getattr(model, name) for name in _LOCKED_FIELDS},
-        kind=model.kind,
-        tokenizer="tokenizer.json",
-        score_activation="sigmoid" if model.score_activation == "sigmoid" else "identity",
-        languages=check_languages(model.languages),
-        score_scale=SCORE_SCALES[model.kind],
-        hub=None if model.repo is None else HubSource(repo=model.repo, revision=model.revision),
-    )
 
 
 def check_kind(model_id: str, kind: Kind) -> ModelSpec:
@@ -273,18 +220,14 @@ def check_kind(model_id: str, kind: Kind) -> ModelSpec:
 
 def model_ids(kind: Kind) -> list[str]:
     """Return the ids of all allowed models of one kind: built in, pinned, or allowed by `allow_local`."""
-    local = {id for id, spec in _local_specs().items() if spec.kind == kind}
-    return sorted({*builtin_ids(kind), *locked_ids(kind), *local})
+    local = {files.spec.id for files in allowed_folders() if files.spec.kind == kind}
+    locked = {id for id, (spec, _) in locked_models().items() if spec.kind == kind}
+    return sorted({*builtin_ids(kind), *locked, *local})
 
 
 def builtin_ids(kind: Kind | None = None) -> tuple[str, ...]:
     """Return the sorted ids of all built-in pins, optionally of one kind only."""
     return tuple(sorted({spec.id for spec in _load_builtin().values() if kind in (None, spec.kind)}))
-
-
-def locked_ids(kind: Kind | None = None) -> tuple[str, ...]:
-    """Return the sorted ids in the lock file, optionally of one kind only."""
-    return tuple(sorted(id for id, (spec, _) in _load_locked().items() if kind in (None, spec.kind)))
 
 
 def builtin_spec(name: str) -> ModelSpec | None:
@@ -296,10 +239,6 @@ def find_local(model_id: str) -> ModelFiles | None:
     """Return the folder that was allowed under this id, or None."""
     with _lock:
         return _local.get(model_id)
-
-
-def _local_specs() -> dict[str, ModelSpec]:
-    return {files.spec.id: files.spec for files in allowed_folders()}
 
 
 def allowed_folders() -> tuple[ModelFiles, ...]:
@@ -352,3 +291,136 @@ def _load_builtin() -> dict[str, ModelSpec]:
     text = Path(__file__).with_name("allowlist.json").read_text(encoding="utf-8")
     specs = [parse_spec(entry) for entry in json.loads(text)["models"]]
     return {name: spec for spec in specs for name in (spec.id, *spec.aliases)}
+
+
+# --- The lock file ------------------------------------------------------------------------------------------
+
+LOCK_FILE = "resift-models.lock"
+VARIABLE = "RESIFT_MODELS_LOCK"
+VERSION = 1
+_MAX_BYTES = 16 << 20
+
+
+_ModelId = Annotated[str, msgspec.Meta(pattern=rf"\A{MODEL_ID.pattern}\Z")]
+
+
+class LockedModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """One pinned model, from a hub repository at `revision`, or from a folder (relative to the lock file)."""
+
+    id: _ModelId
+    kind: Kind
+    architecture: str
+    files: tuple[PinnedFile, ...]
+    weights: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
+    revision: Annotated[str, msgspec.Meta(pattern=r"\A(?!.*\.\.)[A-Za-z0-9._-]{0,80}\Z")]
+    engine: Engine = "native"
+    precision: Precision = "int8"
+    repo: _ModelId | None = None
+    folder: Annotated[str, msgspec.Meta(pattern=r"\A[^\0]*\Z")] | None = None
+    license: str = "unknown"
+    languages: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)] | Literal["any"] = "any"
+    max_length: Annotated[int, msgspec.Meta(ge=1, le=10**6)] = 512
+    pooling: str = "first"
+    normalize: bool = True
+    score_activation: ScoreActivation = "identity"
+    query_prefix: str = ""
+    document_prefix: str = ""
+    entailment_index: int | None = None
+    token_types: bool = True
+    parameters: int = 0
+    probed: bool = True
+
+
+class _LockContents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    version: int
+    models: tuple[LockedModel, ...]
+
+
+def default_lock_path() -> Path:
+    """Return the path of the lock file that applies, even if the file does not exist."""
+    override = os.environ.get(VARIABLE)
+    if override:
+        return Path(override).expanduser()
+    local = Path(LOCK_FILE)
+    return local if local.is_file() else config_folder() / LOCK_FILE
+
+
+@contextlib.contextmanager
+def use_lock(path: Path | None) -> Iterator[None]:
+    """Use another lock file in this process and its children; None changes nothing."""
+    with temporary_variable(VARIABLE, None if path is None else str(path.absolute())):
+        yield
+
+
+def read_lock(path: Path) -> dict[str, LockedModel]:
+    """Return the pinned models by id, {} if there is no file. Raises ModelFileError for a damaged file."""
+    try:
+        data = path.read_bytes() if path.stat().st_size <= _MAX_BYTES else None
+    except FileNotFoundError:
+        return {}
+    except OSError as exc:
+        raise ModelFileError(f"Cannot read the lock file {path}: {exc.strerror}.") from exc
+    if data is None:
+        raise ModelFileError(f"The lock file {path} is larger than {_MAX_BYTES:,} bytes.")
+    try:
+        contents = msgspec.json.decode(data, type=_LockContents)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise ModelFileError(
+            f"The lock file {path} is damaged: {exc}. Restore it, or delete it and add the models again."
+        ) from exc
+    if contents.version != VERSION:
+        raise ModelFileError(f"The lock file {path} has version {contents.version}; Resift reads {VERSION}. Update it.")
+    for model in contents.models:
+        problem = "neither a repository nor a folder" if model.repo is None and model.folder is None else ""
+        if not {"tokenizer.json", *model.weights} <= {file.name for file in model.files}:
+            problem = "no tokenizer or weights"
+        if problem:
+            raise ModelFileError(f"The lock file {path} is damaged: {model.id!r} has {problem}.")
+    return {model.id: model for model in contents.models}
+
+
+def write_lock(path: Path, models: dict[str, LockedModel]) -> None:
+    """Replace the lock file atomically; models are sorted by id, so that changes are easy to review."""
+    rows = [msgspec.to_builtins(models[id]) for id in sorted(models)]
+    text = json.dumps({"version": VERSION, "models": rows}, indent=2, ensure_ascii=False) + "\n"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(path, text)
+    except OSError as exc:
+        raise ModelFileError(f"Cannot write the lock file {path}: {exc.strerror or exc}.") from exc
+
+
+def locked_models() -> dict[str, tuple[ModelSpec, Path | None]]:
+    """Return the spec and the folder of each model in the lock file; None means the download folder."""
+    path = default_lock_path()
+    try:
+        status = path.stat()
+    except OSError:
+        return {}
+    return _parse_lock(path.absolute(), status.st_mtime_ns, status.st_size)
+
+
+@functools.lru_cache(maxsize=8)
+def _parse_lock(path: Path, mtime_ns: int, size: int) -> dict[str, tuple[ModelSpec, Path | None]]:
+    """Read a lock file; the cache key makes it read again only after a change."""
+    return {
+        id: (locked_spec(model), None if model.folder is None else (path.parent / model.folder).resolve())
+        for id, model in read_lock(path).items()
+    }
+
+
+_LOCKED_FIELDS = (
+    "id", "kind", "license", "revision", "files", "weights", "architecture", "engine", "precision", "parameters",
+    "languages", "max_length", "query_prefix", "document_prefix", "score_activation", "entailment_index", "token_types",
+)  # fmt: skip
+"""Fields that `LockedModel` and `ModelSpec` share."""
+
+
+def locked_spec(model: LockedModel) -> ModelSpec:
+    """Return the description of a pinned model."""
+    return ModelSpec(
+        **{name: getattr(model, name) for name in _LOCKED_FIELDS},
+        tokenizer="tokenizer.json",
+        score_scale=SCORE_SCALES[model.kind],
+        hub=None if model.repo is None else HubSource(repo=model.repo, revision=model.revision),
+    )

@@ -1,21 +1,33 @@
-"""Forward passes for one row of tokens, in the native engine or, for other ONNX files, in ONNX Runtime."""
+"""Forward passes for one row of tokens: in the native engine or, for other ONNX files, in ONNX Runtime."""
 
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import logging
 import os
+import stat
 import threading
 from collections.abc import Callable
 from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
+from pathlib import Path
 from types import ModuleType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from resift._internal.arrays import Array, np
-from resift.errors import ModelLoadError, require
+from resift._internal.files import atomic_file, cache_folder, file_lock
+from resift.errors import ModelFileError, ModelLoadError, ResiftError, require
+from resift.models import packed_weights as packing
 from resift.models.onnx_bert import HEAD_SHAPES, LAYER_SHAPES, PANEL, OnnxBert, UnknownArchitectureError
 from resift.models.onnx_reader import read_graph
-from resift.models.packed_weights import ALIGNMENT, LinearStruct, NormStruct, allocate_aligned, round_up, struct_fields
+from resift.models.packed_weights import LinearStruct, NormStruct, PackedWeights, struct_fields
+from resift.models.registry import ModelFiles
 from resift.native.library import Kernel, native_kernel
+
+if TYPE_CHECKING:
+    from resift.models.hf_folder import ModelFolder
+
+log = logging.getLogger("resift.models")
 
 
 class Session(Protocol):
@@ -35,10 +47,8 @@ class NativeSession:
             raise UnknownArchitectureError("; ".join(filter(None, (kernel.reason, kernel.fix))))
         self.kernel = kernel.name
         self._weights = PackedBert(OnnxBert(read_graph(model)), kernel)
-        pointer, number = c_void_p, c_int32
-        self._forward = kernel.function(
-            "bert_forward", None, pointer, pointer, pointer, number, number, pointer, pointer
-        )
+        pointer, size = c_void_p, c_int32
+        self._forward = kernel.function("bert_forward", None, pointer, pointer, pointer, size, size, pointer, pointer)
         self._scratch = Scratch(kernel.function("bert_scratch", c_int64, c_void_p, c_int32))
 
     def run(self, ids: list[int], types: list[int], *, first: int | None = None) -> Array:
@@ -71,13 +81,13 @@ class Scratch(threading.local):
 
     def __init__(self, floats_needed: Callable[[int, int], int]) -> None:
         self._floats_needed = floats_needed
-        self._memory = allocate_aligned(0, "float32")
+        self._memory = packing.allocate_aligned(0, "float32")
 
     def address(self, model: Structure, tokens: int) -> int:
         """Return the address of this thread's memory, large enough for a row of `tokens` tokens."""
         needed = self._floats_needed(ctypes.addressof(model), tokens)
         if self._memory.size < needed:
-            self._memory = allocate_aligned(needed, "float32")
+            self._memory = packing.allocate_aligned(needed, "float32")
         return int(self._memory.ctypes.data)
 
 
@@ -159,19 +169,16 @@ BLOCK_BYTES = 32 << 20
 
 
 class WeightArena:
-    """Memory for packed weights, in large blocks.
-
-    numpy requests huge pages for such blocks, so a pass over all weights touches a dozen pages, not thousands.
-    """
+    """Memory for packed weights in large blocks, for which numpy requests huge pages."""
 
     def __init__(self) -> None:
-        self._free: Array = allocate_aligned(0, "int8")
+        self._free: Array = packing.allocate_aligned(0, "int8")
 
     def take(self, size: int) -> Array:
         """Return an array of `size` bytes that starts on a cache line."""
-        padded = round_up(size, ALIGNMENT)
+        padded = packing.round_up(size, packing.ALIGNMENT)
         if padded > self._free.size:
-            self._free = allocate_aligned(max(padded, BLOCK_BYTES), "int8")
+            self._free = packing.allocate_aligned(max(padded, BLOCK_BYTES), "int8")
         block, self._free = self._free[:size], self._free[padded:]
         return block
 
@@ -205,9 +212,7 @@ class PackedBert:
             classes=sizes.classes,
         )
         if sizes.classes:
-            self.bert.pooler, self.bert.classifier = (
-                self._linear("", name, shapes=HEAD_SHAPES) for name in HEAD_SHAPES
-            )
+            self.bert.pooler, self.bert.classifier = (self._linear("", n, shapes=HEAD_SHAPES) for n in HEAD_SHAPES)
 
     def _layer(self, prefix: str) -> Layer:
         query, key, value, attention_output, ffn_up, ffn_down = LAYER_SHAPES
@@ -250,3 +255,142 @@ class PackedBert:
         aligned = np.require(array, requirements=["C_CONTIGUOUS", "ALIGNED"])
         self._arrays.append(aligned)
         return int(aligned.ctypes.data)
+
+
+# --- Models with safetensors weights ------------------------------------------------------------------------
+#
+# The weights are packed once per model, kernel and precision. A packed file is named after the digests of its source
+# files, contains its own checksum and is memory-mapped. It is used only if no other user can write to it.
+
+
+class TransformerSession:
+    """A loaded network; several threads may run it at the same time."""
+
+    def __init__(self, packed: PackedWeights, kernel: Kernel) -> None:
+        self.kernel = kernel.name
+        self._packed = packed  # keeps the memory alive that the structure points to
+        self._struct = packing.build_struct(packed)
+        pointer, number = c_void_p, c_int32
+        self._forward = kernel.function("transformer_forward", None, pointer, pointer, number, number, pointer, pointer)
+        self._scratch = Scratch(kernel.function("transformer_scratch", c_int64, c_void_p, c_int32))
+        arrays = packed.arrays
+        self._word, self._position = arrays["word"], arrays.get("position")
+        self._token_type = arrays.get("token_type")
+        description = packed.description
+        self._offset, self.positions = description["position_offset"], description["positions"]
+        self.outputs, self._width = description["outputs"], description["true_width"]
+
+    def run(self, ids: list[int], types: list[int], *, first: int | None = None) -> Array:
+        """Return the head's outputs or the pooled state; without pooling, the states of the first `first` tokens."""
+        tokens = len(ids)
+        if not 0 < tokens <= self.positions or min(ids) < 0 or max(ids) >= self._word.shape[0]:
+            raise ValueError(f"a row of {tokens} tokens, or one of its ids, is out of this model's range")
+        struct = self._struct
+        rows = min(first or tokens, tokens)
+        pooled = struct.pooling != 0
+        # The C code writes whole panels; the padding is cut off here.
+        out = np.empty(packing.round_up(self.outputs, PANEL) if pooled else rows * struct.width, np.float32)
+        embedded = self._embed(ids, types)
+        scratch = self._scratch.address(struct, tokens)
+        self._forward(ctypes.addressof(struct), embedded.ctypes.data, tokens, rows, scratch, out.ctypes.data)
+        return out[: self.outputs] if pooled else out.reshape(rows, struct.width)[:, : self._width]
+
+    def _embed(self, ids: list[int], types: list[int]) -> Array:
+        """Return the sum of word, position and token type embeddings, padded to whole panels."""
+        embedded = packing.to_float32(self._word[ids])
+        if self._token_type is not None:
+            # RoBERTa has a single token type, regardless of the tokenizer's template.
+            embedded = embedded + self._token_type[types if len(self._token_type) > 1 else 0]
+        if self._position is not None:
+            embedded = embedded + self._position[self._offset : self._offset + len(ids)]
+        missing = -embedded.shape[1] % PANEL
+        return np.pad(embedded, ((0, 0), (0, missing))) if missing else np.ascontiguousarray(embedded)
+
+
+class StaticSession:
+    """A static embedder: the mean of the rows of a token table."""
+
+    def __init__(self, table: Array) -> None:
+        self._table = table
+
+    def run(self, ids: list[int], types: list[int], *, first: int | None = None) -> Array:
+        """Return the mean vector of the tokens; `types` and `first` are ignored."""
+        if not ids:  # a text without known tokens
+            return np.zeros(self._table.shape[1], np.float32)
+        if max(ids) >= len(self._table) or min(ids) < 0:
+            raise ValueError("a token id is out of this model's range")
+        # Summed in double precision, so that the result does not depend on the processor's vector width.
+        return np.asarray(self._table[ids].sum(axis=0, dtype=np.float64) / len(ids), np.float32)
+
+
+def open_safetensors(files: ModelFiles) -> Session:
+    """Return a session for verified files; pack the weights if no packed file exists yet."""
+    spec = files.spec
+    if spec.is_static:
+        table = _read_folder(files).table
+        if table is None:
+            raise ModelFileError(f"{spec.id!r} has no token table.")
+        return StaticSession(table)
+    kernel = native_kernel()
+    if kernel.name is None:
+        reason = "; ".join(filter(None, (kernel.reason, kernel.fix)))
+        raise ModelLoadError(f"{spec.id!r} needs Resift's native engine: {reason}.")
+    return TransformerSession(_load_or_pack(files, kernel, spec.precision), kernel)
+
+
+def _load_or_pack(files: ModelFiles, kernel: Kernel, precision: packing.Precision) -> PackedWeights:
+    pins = "\n".join(f"{pinned.sha256} {pinned.name}" for pinned in sorted(files.spec.files))
+    # A library that was built from other sources may pack in another layout, of another size.
+    size = kernel.function("transformer_packed_size", c_int64, c_int32, c_int32)(PANEL, PANEL)
+    key = hashlib.sha256(f"{packing.LAYOUT} {kernel.name} {size} {precision}\n{pins}".encode()).hexdigest()
+    path = cache_folder("models") / "packed" / f"{key[:40]}.resift"
+    packed = _load_existing(path)
+    if packed is not None:
+        return packed
+    folder = _read_folder(files)
+    if folder.network is None:
+        raise ModelFileError(f"{files.spec.id!r} has no network to pack.")
+    try:
+        # One process packs; the others wait and then map the file.
+        with file_lock(path.with_suffix(".lock"), error=ModelFileError):
+            packed = _load_existing(path)
+            if packed is None:
+                with atomic_file(path) as file:
+                    packing.save_packed(packing.pack_network(folder.network, kernel, precision), file)
+                path.chmod(0o600)
+                packed = _load_existing(path)
+    except (OSError, ResiftError) as exc:
+        log.debug("packed weights are not cached: %s", exc)
+        packed = None
+    # Without a writable cache, the packed weights stay in this process's memory.
+    return packed or packing.pack_network(folder.network, kernel, precision)
+
+
+def _load_existing(path: Path) -> PackedWeights | None:
+    """Return the packed weights at a path, or None if the file is missing, damaged or not trusted."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return None
+    is_untrusted = hasattr(os, "getuid") and (status.st_uid != os.getuid() or status.st_mode & 0o022)
+    if is_untrusted or not stat.S_ISREG(status.st_mode):
+        log.warning("packed weights at %s are ignored: another user can write to them", path)
+        return None
+    try:
+        return packing.load_packed(path)
+    except (ModelFileError, OSError) as exc:
+        log.warning("packing the weights again: %s", exc)
+        return None
+
+
+def _read_folder(files: ModelFiles) -> ModelFolder:
+    """Read the folder of a pinned model after checking every file against its pin."""
+    from resift.models.hf_folder import read_model_folder
+
+    files.verify()
+    pinned = {file.name for file in files.spec.files}
+
+    def read(name: str) -> bytes:
+        return files.read(name) if name in pinned else (files.folder / name).read_bytes()
+
+    return read_model_folder(files.folder, read=read, only=pinned)

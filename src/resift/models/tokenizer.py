@@ -18,11 +18,8 @@ from resift.text.languages import is_supported
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-OVERLAP = 64
-"""Tokens shared by adjacent windows, so that every sentence is complete in one of them."""
-
-_PIECE_CHARACTERS = 20_000
-"""Characters per tokenizer call: a few milliseconds of work."""
+OVERLAP = 64  # tokens shared by adjacent windows, so that every sentence is complete in one of them
+_PIECE_CHARACTERS = 20_000  # characters per tokenizer call: a few milliseconds of work
 
 _ONE_TYPE = (0, 0, 0, 0, 0)
 _WHITESPACE = re.compile(r"\s")
@@ -46,8 +43,7 @@ class Template:
         """Return the ids and token types of a query with a document, or with one window of a document."""
         parts = (self.before, query, self.between, document, self.after)
         ids = [token for part in parts for token in part]
-        types = [token_type for part, token_type in zip(parts, self.types, strict=True) for _ in part]
-        return ids, types
+        return ids, [token_type for part, token_type in zip(parts, self.types, strict=True) for _ in part]
 
     def single(self, text: list[int], *, marker: int | None = None) -> tuple[list[int], list[int]]:
         """Return the ids and token types of a single text, with an optional marker after the leading special tokens."""
@@ -59,8 +55,8 @@ class Template:
 class TextTokenizer:
     """A model's tokenizer behind a lock, without padding or truncation.
 
-    Special tokens spelled out in a text count as plain text. `plain` adds no special tokens. `drop_unknown`
-    omits the token for unknown words. Without `token_types`, all token types are 0.
+    Special tokens spelled out in a text count as plain text. `plain` adds none, and `drop_unknown` omits unknown
+    words.
     """
 
     def __init__(
@@ -121,10 +117,8 @@ class TextTokenizer:
 
 
 _STEPS = ("normalizer", "pre_tokenizer", "post_processor")
-_MAX_GROWTH = 256
-"""Maximum factor by which a tokenizer's steps may lengthen a text; common tokenizers reach 40."""
-_MAX_STEP_VALUES = 1_000
-"""Maximum number of JSON values that describe the steps; common files have 50."""
+_MAX_GROWTH = 256  # maximum factor by which a tokenizer's steps may lengthen a text; common tokenizers reach 40
+_MAX_STEP_VALUES = 1_000  # maximum number of JSON values that describe the steps; common files have 50
 
 
 def _check_growth(data: bytes) -> None:
@@ -145,7 +139,10 @@ def _check_growth(data: bytes) -> None:
                 growth *= len(str(step["content"])) + 1
             if charsmap := step.get("precompiled_charsmap"):
                 # Decoded from base64: the table's size in bytes, the table, then NUL-terminated replacements.
-                table = _decode_base64(str(charsmap))
+                try:
+                    table = base64.b64decode(str(charsmap))
+                except ValueError:
+                    table = b""  # the library rejects it later
                 replacements = table[4 + int.from_bytes(table[:4], "little") :]
                 growth *= max(map(len, replacements.split(b"\0"))) + 1
             growth *= 2 if step.get("type") == "ByteLevel" or "trim_offsets" in step else 1
@@ -158,13 +155,6 @@ def _check_growth(data: bytes) -> None:
                 "tokenizer.json has steps that would fill the memory with repeated text. "
                 "Download the file again from the model's repository."
             )
-
-
-def _decode_base64(text: str) -> bytes:
-    try:
-        return base64.b64decode(text)
-    except ValueError:
-        return b""  # the library rejects it later
 
 
 @contextmanager

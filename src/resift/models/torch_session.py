@@ -1,7 +1,6 @@
-"""Run models that the native engine does not support in PyTorch (extra `torch`).
+"""Run models that the native engine does not support in PyTorch (extra `torch`), which nothing else imports.
 
-Supported are sequence classification models, and decoders that answer "yes" or "no" at the end of a prompt. No
-code from the model's folder runs, and no pickle is loaded. Nothing else in Resift imports torch.
+Supported are classifiers, and decoders that answer "yes" or "no". No code from the folder and no pickle is loaded.
 """
 
 from __future__ import annotations
@@ -20,10 +19,7 @@ from resift.models.registry import ModelFiles
 
 
 class TorchSession:
-    """A model in PyTorch. One row runs at a time, because PyTorch already uses several cores.
-
-    `answers` contains the token ids of a decoder's positive and, if any, negative answer.
-    """
+    """A model in PyTorch, one row at a time; `answers` are the token ids of a decoder's answers."""
 
     def __init__(self, files: ModelFiles, *, answers: tuple[int, ...] = (), device: str = "cpu") -> None:
         self._torch: Any = require("torch", extra="torch")
@@ -36,14 +32,14 @@ class TorchSession:
             # The temporary folder contains only pinned files, because transformers would also read other known files.
             with tempfile.TemporaryDirectory() as folder:
                 for pinned in files.spec.files:
-                    _link_or_copy(files.folder / pinned.name, Path(folder, pinned.name))
-                model, loading = auto.from_pretrained(
-                    folder,
-                    local_files_only=True,
-                    trust_remote_code=False,
-                    use_safetensors=True,
-                    output_loading_info=True,
-                )
+                    target = Path(folder, pinned.name)
+                    target.parent.mkdir(exist_ok=True)
+                    try:
+                        target.symlink_to(files.folder / pinned.name)
+                    except OSError:  # on Windows, only some users may create links
+                        shutil.copyfile(files.folder / pinned.name, target)
+                safe = {"local_files_only": True, "trust_remote_code": False, "use_safetensors": True}
+                model, loading = auto.from_pretrained(folder, output_loading_info=True, **safe)
             self._model = model.to(device).eval()
         except (OSError, ValueError, RuntimeError, KeyError, ImportError) as exc:
             raise ModelLoadError(f"{files.spec.id!r} cannot be loaded with transformers: {exc}") from exc
@@ -68,11 +64,3 @@ class TorchSession:
                 inputs = {"token_type_ids": tensor([types])} if self._takes_types else {}
                 logits = self._model(input_ids=tensor([ids]), **inputs).logits[0]
             return np.asarray(logits.float().cpu().numpy(), np.float32)
-
-
-def _link_or_copy(source: Path, target: Path) -> None:
-    target.parent.mkdir(exist_ok=True)
-    try:
-        target.symlink_to(source)
-    except OSError:  # on Windows, only some users may create links
-        shutil.copyfile(source, target)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -30,19 +31,16 @@ _lock = ForkSafeLock()
 
 
 class PinnedFile(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A model file, named relative to the model's folder, with the size and digest it must have."""
+    """A model file with the size and digest it must have; the name is plain, because it becomes a path."""
 
-    name: str
-    size: int
-    sha256: str
+    name: Annotated[str, msgspec.Meta(pattern=r"(?a)\A(?!\.\.(?:/|\Z))[\w.-]{1,120}(?:/(?!\.\.\Z)[\w.-]{1,120})?\Z")]
+    size: Annotated[int, msgspec.Meta(ge=0)]
+    sha256: Annotated[str, msgspec.Meta(pattern=rf"\A{SHA256.pattern}\Z")]
     required: bool = True
 
 
 def verify(path: Path, pinned: PinnedFile) -> None:
-    """Raise ModelFileError unless the file has the pinned content.
-
-    A file that was verified before and has not been written to since is not hashed again.
-    """
+    """Raise ModelFileError unless the file has the pinned content; a file is hashed again only after a change."""
     with _open_regular_file(path) as fd:
         identity = _identify(fd)
         _check_size(path, pinned, identity[-1])

@@ -21,10 +21,10 @@ from resift.ranking.gate.profiles import OWN_SCORE
 from resift.ranking.order_model import MAX_DEPTH, rerank_depth
 from resift.ranking.prune import PruneOptions, count_sentences, prune
 from resift.ranking.shape import ShapePolicy, shape
-from resift.rerankers.rescore import rerank_hits
+from resift.rerankers.rescore import rescore
 from resift.resilience import State
 from resift.resilience.tiered import scorer_breaker
-from resift.types import FusedHits, Hit, JsonObject, JsonValue, StageKind, make_record
+from resift.types import FusedHits, Hit, JsonObject, JsonValue, StageKind, Trace, make_record
 from resift.types.hit import load_hits
 from resift.validation import check_fields, option
 
@@ -233,11 +233,13 @@ class Rerank:
             return pool
         top = pool.hits if depth is None else pool.hits[:depth]
         await load_hits(top)  # loaded here, because an unreadable document is not a failure of the scorer
-        result = await rerank_hits(
+        result = await rescore(
             self.scorer,
             pool.query,
             top,
             pool.hits[len(top) :],
+            k=len(pool.hits),
+            trace=Trace(),
             deadline=pool.deadline,
             missing_text=self.missing_text,
             stage=self.name,
@@ -245,7 +247,7 @@ class Rerank:
         )
         # Only hits within k count as unscored: deeper hits are not part of the result.
         unscored = (*result.unscored, *[hit.id for hit in pool.hits[len(top) : pool.k]])
-        done = replace(pool.reorder(result.hits, result.record), tier=result.provider, unscored=unscored)
+        done = replace(pool.reorder(result.hits, *result.trace), tier=result.tier, unscored=unscored)
         return done.degrade(result.reason or self.name) if result.degraded else done
 
 

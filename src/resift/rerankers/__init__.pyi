@@ -1,5 +1,6 @@
 from .cascade import CascadeReranker as CascadeReranker
 from .cross_encoder import CrossEncoderReranker as CrossEncoderReranker
+from .cross_encoder import TorchReranker as TorchReranker
 from .hosted.scorer import HostedReranker as HostedReranker
 from .hosted.scorer import get_production_cross_encoder_reranker as get_production_cross_encoder_reranker
 from .hosted.scorer import hosted_reranker as hosted_reranker
@@ -9,5 +10,4 @@ from .score_cache import CachedScorer as CachedScorer
 from .score_cache import MemoryScores as MemoryScores
 from .score_cache import SQLiteScores as SQLiteScores
 from .semantic_bm25 import SemanticBM25Reranker as SemanticBM25Reranker
-from .torch_model import TorchReranker as TorchReranker
 from .zero_shot import ZeroShotReranker as ZeroShotReranker

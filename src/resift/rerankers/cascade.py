@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from resift.deadline import Deadline
 from resift.protocols import Scorer, describe_scorer
 from resift.rerankers.cross_encoder import CrossEncoderReranker
-from resift.rerankers.rescore import fuse_then_rescore
+from resift.rerankers.rescore import FusesThenScores
 from resift.types import Hit, ScorerInfo, Scores
 from resift.validation import DEFAULT_K, Options, check_k, option
 
@@ -24,12 +24,11 @@ class CascadeOptions(Options):
     patience: int = option("The top k is settled after this many hits in a row without a change.", default=20, min=1)
 
 
-class CascadeReranker:
+class CascadeReranker(FusesThenScores):
     """Scores hits in a cheap order and stops when the best k are settled.
 
-    The top k is settled once `patience` consecutive hits, in the cheap order, score below the k-th best so far.
-    Later hits stay unscored, in their original order. The cheap order comes from `cheap` (any scorer; late
-    interaction with cached vectors costs almost nothing). Without it, hits are scored in the order given.
+    They are settled once `patience` consecutive hits score below the k-th best so far. Later hits stay unscored, in
+    their original order. The cheap order comes from the scorer `cheap`; without it, it is the order given.
     """
 
     Options = CascadeOptions
@@ -81,7 +80,7 @@ class CascadeReranker:
         """Fuse the lists by reciprocal rank and return the best k."""
         # Settling fewer hits than requested would leave some of the results unscored.
         cascade = CascadeReranker(self.scorer, cheap=self.cheap, k=max(self.k, k), patience=self.patience)
-        return await fuse_then_rescore(cascade, per_store, k=k, query=query)
+        return await FusesThenScores.fuse(cascade, per_store, k=k, query=query)
 
     async def _cheap_order(self, query: str, hits: Sequence[Hit], deadline: Deadline) -> list[int]:
         if self.cheap is None:

@@ -1,4 +1,4 @@
-"""Cross-encoder reranking: a local model reads query and document together."""
+"""Cross-encoder reranking: a model reads query and document together, in the native engine or in PyTorch."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from resift.deadline import Deadline
 from resift.errors import DeadlineExceeded, InputError, ModelLoadError, ModelNotAllowedError
 from resift.external.candidates import first_text
 from resift.models.loading import Model, ModelFolder, load, model_option
+from resift.models.local_models import open_folder
 from resift.models.pairs import MAX_WINDOWS, Aggregate, PairModel, PairOptions, Progress
-from resift.models.registry import ModelSpec, builtin_ids, check_kind
+from resift.models.registry import ModelFiles, ModelSpec, builtin_ids, check_kind, locked_spec
 from resift.rerankers.rescore import FusesThenScores
-from resift.types import Hit, JsonObject, ScorerInfo, Scores
+from resift.types import Hit, JsonObject, Languages, Scores, check_languages
 from resift.validation import check_arguments, check_k, check_list, check_query, option
 
 DEFAULT_MODEL = "cross-encoder/ms-marco-MiniLM-L-12-v2"
@@ -111,10 +112,7 @@ class CrossEncoderReranker(FusesThenScores):
         return scorer
 
     def rerank(self, query: str, results: Sequence[JsonObject], top_k: int = 5) -> list[JsonObject]:
-        """Return copies of the best `top_k` results, best first, with the raw logit as `ce_score`.
-
-        Without a model, all results are returned unchanged and untruncated.
-        """
+        """Return copies of the best `top_k` results with their logit as `ce_score`; all of them without a model."""
         check_query(query, allow_empty=True)
         rows = check_list(results, "results", "dicts")
         if any(not isinstance(row, Mapping) for row in rows):
@@ -144,11 +142,8 @@ class CrossEncoderReranker(FusesThenScores):
                 raise DeadlineExceeded("the deadline passed while the model was loading") from None
         if self._model is None:
             raise ModelLoadError(self.failure)
-        texts = [hit.text for hit in hits]
         progress = on_progress or self.on_progress
-        call = await self._model.score(query, texts, deadline=deadline, on_progress=progress)
-        notes = {hit.id: call.text_notes[hit.text] for hit in hits if hit.text in call.text_notes}
-        return scored_in_time(call.result(), self.info, note=call.note, notes=notes, tokens=call.tokens)
+        return await self._model.score(query, hits, self.info, deadline=deadline, on_progress=progress)
 
     def _load(self) -> None:
         try:
@@ -176,12 +171,62 @@ def load_pair_model(key: ModelKey) -> PairModel:
     return PairModel(load(model_name, kind="cross-encoder", folder=folder), options)
 
 
-def scored_in_time(
-    values: Sequence[float | None], info: ScorerInfo, *, note: str, tokens: int, notes: Mapping[str, str] | None = None
-) -> Scores:
-    """Return `Scores`, marked as degraded if some values are None because of the deadline."""
-    missing = sum(value is None for value in values)
-    reason = f"deadline: {len(values) - missing} of {len(values)} hits scored" if missing else None
-    return Scores(
-        values, info.name, degraded=missing > 0, reason=reason, note=note, notes=notes or {}, tokens=tokens, scorer=info
-    )
+class TorchReranker(FusesThenScores):
+    """Scores query–document pairs with the unpinned model in a folder, through transformers.
+
+    `device` is a torch device such as "cuda". `instruction` replaces that of a decoder. Raises ModelFileError for a
+    folder without a supported reranker, and ModelProbeError for implausible scores unless `probe=False`.
+    """
+
+    name = "torch"
+    pointwise = True  # one pair per run, so a score does not depend on other hits
+
+    @check_arguments
+    def __init__(
+        self,
+        folder: Path | str,
+        *,
+        device: str = "cpu",
+        instruction: str | None = None,
+        max_length: int = 512,
+        languages: Languages = ("en",),
+        probe: bool = True,
+    ) -> None:
+        from resift.models import pinning
+        from resift.models.hf_folder import read_model_folder
+
+        check_k(max_length, name="max_length", min=16)
+        self.folder = open_folder(folder)
+        contents = read_model_folder(self.folder, engine="torch")
+        spec = replace(
+            locked_spec(pinning.lock_model(self.folder, "local/torch", contents)),
+            max_length=max_length,
+            languages=check_languages(languages),
+        )
+        self.info = spec.scorer_info(self.name)
+        if instruction is not None and not self.info.supports_instruction:
+            raise InputError("instruction= requires a decoder whose prompt has one; this model's prompt does not.")
+        model = Model(ModelFiles(spec=spec, folder=self.folder, source="local"), device=device)
+        self._model = PairModel(model, PairOptions(instruction=instruction))
+        self.revision = f"{spec.model_digest} {instruction or ''} {max_length}"
+        self.probe: pinning.ProbeReport | None = None
+        if probe:
+            self.probe = pinning.probe_scores(self.predict, languages=languages)
+            self.probe.require_passed(str(self.folder))
+
+    def with_instruction(self, instruction: str) -> Self:
+        """Return a copy that uses an instruction, or this reranker if its prompt has none; both share the model."""
+        if not self.info.supports_instruction:
+            return self
+        scorer = copy.copy(self)
+        scorer._model = PairModel(self._model.model, PairOptions(instruction=instruction))
+        scorer.revision = f"{self.info.model_digest} {instruction} {self.info.max_length}"
+        return scorer
+
+    def predict(self, query: str, texts: Sequence[str]) -> list[float]:
+        """Return one raw logit per text."""
+        return self._model.predict([(query, text) for text in texts])
+
+    async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
+        """Return one raw logit per hit, or None for hits that were not scored before the deadline."""
+        return await self._model.score(query, hits, self.info, deadline=deadline)

@@ -1,8 +1,4 @@
-"""Late interaction: compare the token vectors of query and document with MaxSim; cache document vectors.
-
-MaxSim (Khattab & Zaharia, "ColBERT", SIGIR 2020) is the sum, over the query's tokens, of the best match in the
-document.
-"""
+"""Late interaction (MaxSim): the sum, over the query's tokens, of the best match in the document (ColBERT, 2020)."""
 
 from __future__ import annotations
 
@@ -21,10 +17,9 @@ from resift._internal.forking import ForkSafeLock
 from resift.deadline import Deadline
 from resift.models.engine import Task, shared_engine, wait_for_job
 from resift.models.loading import Lazy, ModelFolder, load, model_option
-from resift.models.pairs import MAX_WINDOWS, Progress, report_progress
+from resift.models.pairs import MAX_WINDOWS, Progress, report_progress, scored_in_time
 from resift.models.registry import check_kind
 from resift.models.tokenizer import check_language, replace_surrogates, split_windows
-from resift.rerankers.cross_encoder import scored_in_time
 from resift.rerankers.rescore import FusesThenScores
 from resift.types import Hit, Scores
 from resift.validation import check_arguments, check_number
@@ -103,12 +98,9 @@ class LateInteractionReranker(FusesThenScores):
         await wait_for_job(shared_engine().submit([encode_query], deadline=deadline))
         truncated = any(count >= self._max_windows * model.spec.max_length for count in tokens.values())
         note = f"only the first {self._max_windows} windows of the longest texts were scored" if truncated else ""
-        return scored_in_time(
-            [scores.get(hit.text) for hit in hits],
-            self.info,
-            note=note,
-            tokens=sum(tokens.get(hit.text, 0) for hit in hits) + query_tokens,
-        )
+        values = [scores.get(hit.text) for hit in hits]
+        total = sum(tokens.get(hit.text, 0) for hit in hits) + query_tokens
+        return scored_in_time(values, self.info, note=note, tokens=total)
 
     @check_arguments
     def encode_documents(self, texts: Sequence[str]) -> list[Array]:

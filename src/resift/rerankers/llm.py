@@ -62,8 +62,7 @@ class LLMReranker(FusesThenScores):
         self._depth = depth
         self._max_query_chars = max_query_chars
         self._max_passage_chars = max_passage_chars
-        windows = window_starts(depth, window=window, step=step)
-        self.fuse_timeout_s = self._chat.timeout_s * max(1, len(windows))
+        self.fuse_timeout_s = self._chat.timeout_s * max(1, len(window_starts(depth, window=window, step=step)))
 
     def __repr__(self) -> str:
         return f"LLMReranker({self.breaker_key[1]!r}, {self.model!r}, window={self._window}, step={self._step})"
@@ -87,8 +86,7 @@ class LLMReranker(FusesThenScores):
     async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
         """Return 1/rank for each hit, ranked by the model.
 
-        If time runs out or the endpoint fails between windows, the order so far is returned and marked as
-        degraded. If no window was ordered, the error is raised.
+        If time runs out or the endpoint fails between windows, the order so far is returned and marked as degraded.
         """
         if not query.strip():
             raise InputError("The query is empty; llm orders hits against a query.")
@@ -98,7 +96,18 @@ class LLMReranker(FusesThenScores):
         for done, start in enumerate(starts):
             window = order[start : min(start + self._window, self._depth)]
             try:
-                positions = await self._order_texts(query, [hits[i].text for i in window], deadline)
+                messages = ranking_messages(
+                    query,
+                    [hits[i].text for i in window],
+                    instruction=self.instruction,
+                    max_query_chars=self._max_query_chars,
+                    max_passage_chars=self._max_passage_chars,
+                )
+                completion = await self._chat.complete(messages, deadline=deadline)
+                positions = read_order(completion.text, len(window), finished=completion.finished)
+                if positions is None:
+                    message = "llm returned no order: its answer has no passage number."
+                    raise ProviderBadAnswer(message, provider=self.name)
             except (ProviderError, DeadlineExceeded) as exc:
                 if not done:
                     raise
@@ -112,15 +121,6 @@ class LLMReranker(FusesThenScores):
         if len(query) > self._max_query_chars:
             note += f"; query truncated to {self._max_query_chars} characters"
         return Scores(values, self.name, degraded=reason is not None, reason=reason, note=note, scorer=self.info)
-
-    async def _order_texts(self, query: str, texts: list[str], deadline: Deadline) -> tuple[int, ...]:
-        limits = {"max_query_chars": self._max_query_chars, "max_passage_chars": self._max_passage_chars}
-        messages = ranking_messages(query, texts, instruction=self.instruction, **limits)
-        completion = await self._chat.complete(messages, deadline=deadline)
-        order = read_order(completion.text, len(texts), finished=completion.finished)
-        if order is None:
-            raise ProviderBadAnswer("llm returned no order: its answer has no passage number.", provider=self.name)
-        return order
 
 
 def window_starts(count: int, *, window: int, step: int) -> list[int]:
@@ -190,10 +190,7 @@ def ranking_messages(
 
 
 def to_one_line(text: str, limit: int) -> str:
-    """Return the text as one line of at most `limit` characters that cannot be mistaken for a numbered passage.
-
-    Line breaks become spaces, invisible characters are removed, and [1] becomes (1).
-    """
+    """Return the text as one line of at most `limit` characters that cannot be mistaken for a numbered passage."""
     # Twice the limit is enough raw text, and it bounds the work for huge documents.
     flat = " ".join(text[: 2 * limit].split())
     visible = "".join(char for char in flat if unicodedata.category(char) not in _INVISIBLE)
@@ -214,8 +211,7 @@ _MAX_ANSWER_CHARS = 100_000
 def read_order(text: str, count: int, *, finished: bool = True) -> tuple[int, ...] | None:
     """Parse the order of `count` passages from a model's answer; return positions from 0, or None without any.
 
-    Unknown numbers are dropped, the first of several duplicates counts, and missing passages follow in their
-    original order.
+    Unknown numbers are dropped; missing passages follow in their original order.
     """
     answer = _THOUGHT.sub(" ", text)[-_MAX_ANSWER_CHARS:]
     if not finished:

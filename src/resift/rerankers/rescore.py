@@ -7,12 +7,13 @@ import math
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from contextlib import nullcontext, suppress
+from dataclasses import replace
 from typing import Literal, get_args
 
+from resift import errors, types
 from resift.deadline import Deadline
-from resift.errors import InputError, InvalidHitError, ResiftError, UnsupportedLanguageError, redact
+from resift.errors import InputError, ResiftError, redact
 from resift.events import Reranked, Sink, ambient_sink, emit, is_observed
 from resift.external.candidates import MissingText
 from resift.external.records import read_text
@@ -21,53 +22,28 @@ from resift.ranking.calibration import Calibrator, Temperature, load_calibrator,
 from resift.ranking.evidence import evidence
 from resift.ranking.fusion import rrf
 from resift.text.analysis import Analyzer
-from resift.types import (
-    FusedHits,
-    Hit,
-    Ranking,
-    ScorerInfo,
-    Scores,
-    StageKind,
-    StageRecord,
-    Trace,
-    cut_record,
-    get_trace,
-    with_scores,
-)
+from resift.types import Hit, Ranking, Scores, StageKind, StageRecord
 from resift.validation import check_k, check_query, show_value
 
 log = logging.getLogger("resift.rerankers")
-
-
-@dataclass(frozen=True, slots=True)
-class RerankResult:
-    """Hits ordered by the scorer, with the stage record; `unscored` lists the ids without a score."""
-
-    hits: list[Hit]
-    record: StageRecord
-    provider: str
-    unscored: tuple[str, ...]
-    degraded: bool
-    reason: str | None
-    latency_ms: float
-    follows_instruction: bool = False
 
 
 async def rescore(
     scorer: Scorer,
     query: str,
     hits: Sequence[Hit],
+    rest: Sequence[Hit] = (),
     *,
     k: int,
     instruction: str | None = None,
-    trace: Trace | None = None,
+    trace: types.Trace | None = None,
     deadline: Deadline | None = None,
     missing_text: MissingText = "last",
     text_keys: Sequence[str] | None = None,
     stage: str = "rerank",
     sink: Sink | None = None,
 ) -> Ranking:
-    """Order hits by a scorer's scores and keep the best k.
+    """Order hits by a scorer's scores, append `rest`, which is not scored, and keep the best k.
 
     If the scorer fails, order and scores are unchanged, and the ranking is `degraded` with the reason. Unscored
     hits come last in their original order, without a score; `cut` contains the hits after k. `trace` is the
@@ -80,122 +56,82 @@ async def rescore(
             raise InputError(f"instruction is {show_value(instruction)}; pass a text with ranking criteria.")
         if isinstance(scorer, FollowsInstructions):
             scorer = scorer.with_instruction(instruction)
-    result = await rerank_hits(
-        scorer,
-        query,
-        hits,
-        k=k,
-        deadline=deadline,
-        missing_text=missing_text,
-        text_keys=text_keys,
-        stage=stage,
-        sink=sink,
-    )
-    record = result.record
-    ignored = instruction is not None and not result.follows_instruction
-    return Ranking(
-        tuple(result.hits[:k]),
-        degraded=result.degraded,
-        reason=result.reason,
-        tier=result.provider,
-        unscored=result.unscored,
-        timings={stage: result.latency_ms},
-        cut=tuple(result.hits[k:]),
-        trace=(get_trace(hits) if trace is None else trace).append(record, *cut_record(record.ids, k)),
-        query=query,
-        input_ids=tuple([hit.id for hit in hits]),
-        warnings=(f"instruction was not used: {result.provider} does not follow instructions",) if ignored else (),
-    )
-
-
-async def rerank_hits(
-    scorer: Scorer,
-    query: str,
-    hits: Sequence[Hit],
-    rest: Sequence[Hit] = (),
-    *,
-    k: int | None = None,
-    deadline: Deadline | None = None,
-    missing_text: MissingText = "last",
-    text_keys: Sequence[str] | None = None,
-    stage: str = "rerank",
-    sink: Sink | None = None,
-) -> RerankResult:
-    """Order hits by a scorer's scores, followed by `rest`, which is not scored.
-
-    `k` is the number of hits that the caller keeps, for the event.
-    """
     start = time.perf_counter()
     # A hit without text is not scored, because a model would score an empty text like any other.
     texts = [hit if hit.text.strip() else _add_text(hit, missing_text, text_keys) for hit in hits]
-    scorable = [i for i, hit in enumerate(texts) if hit is not None]
     with nullcontext() if sink is None else ambient_sink(sink):
-        scores = await _score_all(
-            scorer, query, [hit for hit in texts if hit is not None], deadline or Deadline.never()
-        )
-    values: list[float | None] = [None] * len(hits)
-    for i, value in zip(scorable, scores.values, strict=True):
-        # A third-party scorer may return NaN, which cannot be ordered.
-        if value is not None and math.isfinite(number := float(value)):
-            values[i] = number
+        scores, values = await _score_texts(scorer, query, texts, deadline or Deadline.never())
     info = scores.scorer or describe_scorer(scorer)
     without_text = {i for i, hit in enumerate(texts) if hit is None}
     ordered, record = order_by_scores(hits, values, scores, info, without_text=without_text, rest=rest, stage=stage)
-    scored = sum(value is not None for value in values)
-    unscored = record.ids[scored : len(hits)]
-    failed = sum(values[i] is None for i in scorable)
-    degraded, reason = scores.degraded or (failed > 0 and not scores.settled), scores.reason
+    scored, scorable = len(hits) - values.count(None), len(hits) - len(without_text)
+    degraded, reason = scores.degraded or (scored < scorable and not scores.settled), scores.reason
     if hits and not scorable:
         degraded, reason = True, reason or f"{scores.provider} scored nothing: no hit has text"
-    elif failed:
-        reason = reason or f"{failed} of {len(scorable)} hits were not scored"
+    elif scored < scorable:
+        reason = reason or f"{scorable - scored} of {scorable} hits were not scored"
+    unscored = record.ids[scored : len(hits)]
     latency_ms = (time.perf_counter() - start) * 1000
     if is_observed(sink):
         event = Reranked(
             provider=scores.provider,
             candidates=len(hits),
             unscored=len(unscored),
-            kept=len(hits) if k is None else min(k, len(hits)),
+            kept=min(k, len(hits)),
             latency_ms=latency_ms,
             degraded=degraded,
             reason=reason,
         )
         emit(sink, event)
-    follows = info.supports_instruction
-    return RerankResult(ordered, record, scores.provider, unscored, degraded, reason, latency_ms, follows)
+    ignored = instruction is not None and not info.supports_instruction
+    return Ranking(
+        tuple(ordered[:k]),
+        degraded=degraded,
+        reason=reason,
+        tier=scores.provider,
+        unscored=unscored,
+        timings={stage: latency_ms},
+        cut=tuple(ordered[k:]),
+        trace=(types.get_trace(hits) if trace is None else trace).append(record, *types.cut_record(record.ids, k)),
+        query=query,
+        input_ids=tuple([hit.id for hit in hits]),
+        warnings=(f"instruction was not used: {scores.provider} does not follow instructions",) if ignored else (),
+    )
 
 
-async def _score_all(scorer: Scorer, query: str, hits: list[Hit], deadline: Deadline) -> Scores:
-    if not hits:
-        return Scores((), display_name(scorer))
+async def _score_texts(
+    scorer: Scorer, query: str, hits: Sequence[Hit | None], deadline: Deadline
+) -> tuple[Scores, list[float | None]]:
+    """Return the result of the scorer, or the reason why it failed, and a finite score or None for each hit."""
+    scorable = [hit for hit in hits if hit is not None]
+    name = display_name(scorer)
     try:
-        scores = await scorer.score(query, hits, deadline=deadline)
-        if len(scores.values) != len(hits):
-            raise ResiftError(f"{len(scores.values)} scores for {len(hits)} hits")
-    except UnsupportedLanguageError as exc:
+        scores = await scorer.score(query, scorable, deadline=deadline) if scorable else Scores((), name)
+        if len(scores.values) != len(scorable):
+            raise ResiftError(f"{len(scores.values)} scores for {len(scorable)} hits")
+    except errors.UnsupportedLanguageError as exc:
         # This is not a failure: the model was not trained on this language.
-        return Scores([None] * len(hits), display_name(scorer), degraded=True, reason=str(exc))
+        scores = Scores([None] * len(scorable), name, degraded=True, reason=str(exc))
     except Exception as exc:
-        reason = f"{display_name(scorer)} failed: {redact(exc)}"
+        reason = f"{name} failed: {redact(exc)}"
         log.warning("reranking degraded: %s", reason)
-        return Scores([None] * len(hits), display_name(scorer), degraded=True, reason=reason)
-    return scores
+        scores = Scores([None] * len(scorable), name, degraded=True, reason=reason)
+    # A third-party scorer may return NaN, which cannot be ordered.
+    finite = iter([None if value is None or not math.isfinite(value) else float(value) for value in scores.values])
+    return scores, [None if hit is None else next(finite) for hit in hits]
 
 
 def order_by_scores(
     hits: Sequence[Hit],
     values: Sequence[float | None],
     scores: Scores,
-    info: ScorerInfo,
+    info: types.ScorerInfo,
     *,
     without_text: Collection[int] = (),
     rest: Sequence[Hit] = (),
     stage: str = "rerank",
 ) -> tuple[list[Hit], StageRecord]:
-    """Return hits ordered by value, then unscored hits, then `rest`, and the record of the stage.
-
-    `without_text` contains the positions of hits that were not scored because they have no text.
-    """
+    """Return hits ordered by value, then unscored hits, then `rest`, and the record of the stage."""
     # Equal values are ordered by id; the position only breaks ties between equal ids.
     scored = sorted([(-value, hits[i].id, i) for i, value in enumerate(values) if value is not None])
     unscored = [i for i, value in enumerate(values) if value is None]
@@ -204,7 +140,7 @@ def order_by_scores(
     ranked = [*[hits[i] for i in order], *rest]
     # Without any new score, the previous scores still apply to the order.
     if scored:
-        ranked = with_scores(ranked, ordered_values, provider=scores.provider)
+        ranked = types.with_scores(ranked, ordered_values, provider=scores.provider)
     reason = scores.reason or "not scored"
     notes = dict.fromkeys([hit.id for hit in rest], f"below the top {len(hits)}, not reranked")
     notes |= scores.notes
@@ -230,7 +166,7 @@ def _add_text(hit: Hit, policy: MissingText, keys: Sequence[str] | None) -> Hit 
     if text:
         return replace(hit, text=text)
     if policy == "raise":
-        raise InvalidHitError(f"Hit {hit.id!r} has no text to score.")
+        raise errors.InvalidHitError(f"Hit {hit.id!r} has no text to score.")
     return hit if policy == "empty" else None
 
 
@@ -252,16 +188,12 @@ class FusesThenScores:
 
 async def fuse_then_rescore(
     scorer: Scorer, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None, deadline: Deadline | None = None
-) -> FusedHits:
-    """Fuse the lists by reciprocal rank, score every hit in the pool, and return the best k.
-
-    If the scorer fails, the fused order is kept, and the record contains the reason.
-    """
-    name = display_name(scorer)
+) -> types.FusedHits:
+    """Fuse the lists by reciprocal rank, score all hits, and return the k best; keep the fused order on failure."""
     if query is None or not check_query(query, allow_empty=True).strip():
-        raise InputError(f"{name!r} scores hits against the query; pass it as query= to fuse.")
+        raise InputError(f"{display_name(scorer)!r} scores hits against the query; pass it as query= to fuse.")
     ranking = await rescore(scorer, query, rrf(per_store), k=k, deadline=deadline)
-    return FusedHits(ranking.hits, *ranking.trace)
+    return types.FusedHits(ranking.hits, *ranking.trace)
 
 
 ScoreFormat = Literal["raw", "probability"]
@@ -285,7 +217,14 @@ def calibrator_for(scorer: Scorer, calibration: Calibration | None) -> Calibrato
     """Return the given calibration, or else that of the scorer's model; raise InputError if there is neither."""
     if isinstance(calibration, (str, os.PathLike)):
         return load_calibrator(os.fspath(calibration))
-    calibrator = calibration or shipped_calibrator_for(scorer) or activation_calibrator(scorer)
+    calibrator = calibration or shipped_calibrator_for(scorer)
+    if calibrator is None and isinstance(scorer, HasModelName):
+        from resift.models.registry import find_spec
+
+        with suppress(errors.ModelNotAllowedError):  # raised for a hosted model
+            # The pinned model was trained with a sigmoid output.
+            if find_spec(scorer.model_name).score_activation == "sigmoid":
+                return Temperature(1.0)
     if calibrator is None:
         name = scorer.model_name if isinstance(scorer, HasModelName) else display_name(scorer)
         raise InputError(
@@ -301,29 +240,14 @@ def shipped_calibrator_for(scorer: Scorer | None) -> Calibrator | None:
     return shipped_calibrator(digest) if digest else None
 
 
-def activation_calibrator(scorer: Scorer) -> Calibrator | None:
-    """Return the logistic function if the pinned model was trained with a sigmoid output, or None."""
-    from resift.errors import ModelNotAllowedError
-    from resift.models.registry import find_spec
-
-    if not isinstance(scorer, HasModelName):
-        return None
-    try:
-        spec = find_spec(scorer.model_name)
-    except ModelNotAllowedError:  # a hosted model
-        return None
-    return Temperature(1.0) if spec.score_activation == "sigmoid" else None
-
-
 def relevance(ranking: Ranking, calibrator: Calibrator | None = None) -> tuple[float, ...]:
     """Return the relevance of each hit to the query, from 0 to 1; it never increases with the rank.
 
-    The value is the probability from the last reranker and `calibrator`. Without a calibrator, logits pass
-    through the logistic function, and probabilities and cosines are unchanged. Scores of an unknown scale count
-    as probabilities if all are between 0 and 1, otherwise as logits. If the final order differs from the
-    reranker's, probabilities of adjacent ranks are averaged until they no longer increase (isotonic regression,
-    which preserves their mean). An unscored hit gets the value of the hit above it, as an upper bound. Without
-    any reranker, the value is the share of the query's words in the hit, averaged in the same way.
+    The value is the probability from the last reranker and `calibrator`. Without a calibrator, logits pass through the
+    logistic function. Scores of an unknown scale count as probabilities if all are between 0 and 1. Where the final
+    order differs from the reranker's, probabilities are averaged (isotonic regression). An unscored hit gets the value
+    of the hit above it. Without any reranker, the value is the share of the query's words in the hit, averaged in the
+    same way.
     """
     raw = [last[1] if last else None for last in evidence(ranking.trace, ranking.ids).last_scores()]
     scores = [score for score in raw if score is not None]
@@ -332,8 +256,7 @@ def relevance(ranking: Ranking, calibrator: Calibrator | None = None) -> tuple[f
     if calibrator is not None:
         probabilities = [calibrator.probability(score) for score in scores]
     else:
-        records = ranking.trace.by_kind(StageKind.RERANK)
-        scale = [record.score_scale for record in records if record.scores][-1]
+        scale = [record.score_scale for record in ranking.trace.by_kind(StageKind.RERANK) if record.scores][-1]
         bounded = min(scores) >= 0 and max(scores) <= 1 if scale in (None, "unknown") else scale != "logit"
         probabilities = [min(1.0, max(0.0, score)) if bounded else sigmoid(score) for score in scores]
     fitted = never_rising(probabilities)
@@ -365,8 +288,7 @@ def _word_shares(ranking: Ranking) -> list[float]:
         text = analyzer.analyze(hit.text)
         terms = set(text.terms)
         words = analyzer.query_words(ranking.query, languages=text.languages)
-        present = sum(not terms.isdisjoint(spellings) for spellings in words)
-        shares.append(present / len(words) if words else 0.0)
+        shares.append(sum(not terms.isdisjoint(spellings) for spellings in words) / len(words) if words else 0.0)
     return shares
 
 
@@ -375,8 +297,7 @@ def as_probabilities(
 ) -> Ranking:
     """Return the ranking with probabilities as scores, or None for unscored hits.
 
-    If the order differs from the reranker's, probabilities are averaged as in `relevance`. `later_scores`
-    contains scores of hits that were scored after the ranking was created.
+    `later_scores` are scores of hits that were scored after the ranking was created.
     """
     later = later_scores or {}
     hits = [*ranking.hits, *ranking.cut]
@@ -396,24 +317,18 @@ def as_probabilities(
         scores=values[:kept],
         notes={id: f"scored afterwards: {score:.4g}" for id, score in later.items()},
     )
-    scored = tuple(with_scores(hits, values))
+    scored = tuple(types.with_scores(hits, values))
     return replace(ranking, hits=scored[:kept], cut=scored[kept:], trace=ranking.trace.append(record))
 
 
-async def score_and_calibrate(
-    ranking: Ranking, scorer: Scorer, calibrator: Calibrator, *, deadline: Deadline
-) -> Ranking:
-    """Score the unscored hits in a ranking, and return it with probabilities.
-
-    If the scorer fails or times out, these hits stay unscored, and the ranking is `degraded` with the reason.
-    """
+async def score_and_calibrate(ranking: Ranking, scorer: Scorer, calibrator: Calibrator, deadline: Deadline) -> Ranking:
+    """Score the unscored hits in a ranking, and return it with probabilities; `degraded` if the scorer fails."""
     last_scores = evidence(ranking.trace, ranking.ids).last_scores()
     unscored: list[Hit] = [hit for hit, last in zip(ranking.hits, last_scores, strict=True) if last is None]
     if not unscored:
         return as_probabilities(ranking, calibrator)
     rescored = await rescore(scorer, ranking.query, unscored, k=len(unscored), deadline=deadline)
-    scores = zip(rescored.ids, rescored.scores(), strict=True)
-    later = {id: score for id, score in scores if score is not None}
+    later = {id: score for id, score in zip(rescored.ids, rescored.scores(), strict=True) if score is not None}
     result = as_probabilities(ranking, calibrator, later_scores=later)
     if not rescored.degraded:
         return result

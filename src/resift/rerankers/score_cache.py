@@ -1,7 +1,4 @@
-"""Score caches: `CachedScorer` calls a scorer only for texts without a cached score for the query.
-
-Scores are stored in memory or in one SQLite file. Keys are digests; no text is ever stored.
-"""
+"""Score caches in memory or in an SQLite file. Keys are digests; no text is ever stored."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ from resift.events import Event, Sink, emit
 from resift.protocols import FollowsInstructions, HasModelName, Scorer, describe_scorer, display_name
 from resift.rerankers.rescore import FusesThenScores
 from resift.types import Hit, ScorerInfo, Scores
-from resift.validation import check_arguments, is_finite_number
+from resift.validation import check_arguments, check_k, check_number
 
 T = TypeVar("T")
 
@@ -45,11 +42,9 @@ class ScoreStore(Protocol):
 
     def get_many(self, keys: Sequence[bytes]) -> dict[bytes, float]:
         """Return the cached scores that have not expired."""
-        ...
 
     def put_many(self, scores: Mapping[bytes, float]) -> None:
         """Store these scores."""
-        ...
 
 
 class ScoreCacheUsed(Event, name="score_cache"):
@@ -62,11 +57,10 @@ class ScoreCacheUsed(Event, name="score_cache"):
 
 
 class CachedScorer(FusesThenScores):
-    """Returns cached scores by (model, revision, query, text), and gets the missing ones from the scorer.
+    """Returns cached scores by (model, revision, query, text), and gets the missing ones from a pointwise scorer.
 
-    It requires a pointwise scorer, whose score for a text does not depend on the other texts. A cache that fails
-    counts as empty. If the scorer fails, its error is raised even if some scores are cached, because cached
-    scores must not hide a failing provider from its breaker.
+    A cache that fails counts as empty. If the scorer fails, its error is raised even if some scores are cached,
+    because they must not hide a failing provider from its breaker.
     """
 
     pointwise = True
@@ -175,9 +169,8 @@ class MemoryScores:
     def __init__(
         self, max_items: int = 100_000, ttl_s: float | None = None, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        _check_limits(max_items, ttl_s)
-        self._max_items = max_items
-        self._ttl_s = math.inf if ttl_s is None else ttl_s
+        self._max_items = check_k(max_items, name="max_items", min=1)
+        self._ttl_s = math.inf if ttl_s is None else check_number(ttl_s, "ttl_s", gt=0, lt=1e15)
         self._clock = clock
         self._lock = ForkSafeLock()
         self._scores: OrderedDict[bytes, tuple[float, float]] = OrderedDict()
@@ -194,15 +187,11 @@ class MemoryScores:
         scores: dict[bytes, float] = {}
         with self._lock:
             for key in keys:
-                entry = self._scores.get(key)
-                if entry is None:
-                    continue
+                stored_at, score = self._scores.pop(key, (oldest, 0.0))
                 # Expired scores are removed only here, on access.
-                if entry[0] <= oldest:
-                    del self._scores[key]
-                    continue
-                self._scores.move_to_end(key)
-                scores[key] = entry[1]
+                if stored_at > oldest:
+                    scores[key] = score
+                    self._scores[key] = stored_at, score  # now the most recently used
         return scores
 
     def put_many(self, scores: Mapping[bytes, float]) -> None:
@@ -222,8 +211,7 @@ _KEYS_PER_STATEMENT = 500  # old versions of SQLite allow 999 parameters
 class SQLiteScores:
     """Stores scores in an SQLite file that processes can share; beyond `max_items`, the oldest are dropped.
 
-    Ages are measured in wall-clock time, because the file outlives the process. Raises sqlite3.Error for a file
-    that is broken, or locked for longer than `wait_s`; `CachedScorer` then continues without it.
+    Raises sqlite3.Error for a file that is broken or locked for `wait_s`; `CachedScorer` then continues without it.
     """
 
     blocking = True
@@ -237,10 +225,9 @@ class SQLiteScores:
         wait_s: float = 0.2,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        _check_limits(max_items, ttl_s)
         self._path = str(path)
-        self._max_items = max_items
-        self._ttl_s = 1e15 if ttl_s is None else ttl_s
+        self._max_items = check_k(max_items, name="max_items", min=1)
+        self._ttl_s = 1e15 if ttl_s is None else check_number(ttl_s, "ttl_s", gt=0, lt=1e15)
         self._wait_s = wait_s
         self._clock = clock
         self._lock = ForkSafeLock()
@@ -314,9 +301,7 @@ class SQLiteScores:
             # With WAL, readers in other processes do not wait for a writer. A power cut may lose recent scores.
             db.execute("PRAGMA journal_mode=WAL")
             db.execute("PRAGMA synchronous=NORMAL")
-            db.execute(
-                "CREATE TABLE IF NOT EXISTS scores (key BLOB PRIMARY KEY, score REAL NOT NULL, at REAL NOT NULL)"
-            )
+            db.execute("CREATE TABLE IF NOT EXISTS scores(key BLOB PRIMARY KEY, score REAL NOT NULL, at REAL NOT NULL)")
             db.execute("CREATE INDEX IF NOT EXISTS scores_at ON scores (at)")
         except sqlite3.Error:
             db.close()
@@ -341,10 +326,3 @@ def _unpack(key: bytes, data: object) -> float | None:
         return None
     score: float = struct.unpack_from("<d", data)[0]
     return score if data == _pack(key, score) else None
-
-
-def _check_limits(max_items: int, ttl_s: float | None) -> None:
-    if isinstance(max_items, bool) or not isinstance(max_items, int) or max_items < 1:
-        raise InputError(f"max_items is {max_items!r}; pass an integer of 1 or more.")
-    if ttl_s is not None and not (is_finite_number(ttl_s) and 0 < ttl_s < 1e15):
-        raise InputError(f"ttl_s is {ttl_s!r}; pass a number of seconds above 0, or None to keep scores forever.")

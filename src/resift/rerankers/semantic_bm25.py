@@ -1,7 +1,4 @@
-"""Fallback tier: a 70/30 blend of cosine and BM25, or BM25 alone if there are no vectors.
-
-BM25 (Robertson et al., 1994) is computed over the pool of one query, so only the query's words are scored.
-"""
+"""Fallback tier: a 70/30 blend of cosine and pool-relative BM25 (Robertson et al., 1994), or BM25 alone."""
 
 from __future__ import annotations
 
@@ -10,11 +7,11 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import mul
 from typing import NamedTuple
 
 from resift._internal.arrays import Array, np
-from resift._internal.forking import ForkSafeLock
 from resift.deadline import Deadline
 from resift.errors import InputError, ResiftError, redact
 from resift.models.embedder import EmbedderOptions, embedding_models
@@ -26,8 +23,7 @@ from resift.text.analysis import POOL, Analyzer
 from resift.types import Hit, ScorerInfo, Scores
 from resift.validation import check_arguments, is_finite_number, option
 
-CACHED_TEXTS = 2048
-"""Maximum number of texts with cached word counts or vectors; the oldest are dropped first."""
+CACHED_TEXTS = 2048  # maximum number of texts with cached word counts or vectors; the oldest are dropped first
 
 INLINE_CHARACTERS = 300_000
 """A pool with more characters is scored in a worker thread, so that the event loop is not blocked."""
@@ -42,19 +38,15 @@ class SemanticBM25Options(EmbedderOptions):
     semantic_weight: float = option("Weight of the cosine.", default=0.7, min=0)
     bm25_weight: float = option("Weight of BM25.", default=0.3, min=0)
     embedder: str | None = option(
-        "Embedding model for the cosine; without one, only BM25 is used.",
-        default=None,
-        choices=embedding_models,
-        advice=pin_advice,
+        "Embedding model for the cosine; default: only BM25.", default=None, choices=embedding_models, advice=pin_advice
     )
 
 
 class SemanticBM25Reranker(FusesThenScores):
     """Scores by `(semantic_weight × max(0, cosine) + bm25_weight × BM25) / total`, from 0 to 1.
 
-    Vectors come from `hit.metadata["vector"]` or the embedder. BM25 is relative to the pool; see `PoolBM25` for
-    its scale. Without vectors, or without time to compute them, only BM25 is used, and the note of the scores
-    reports it. A score depends on the pool, so it must not be cached per text.
+    Vectors come from `hit.metadata["vector"]` or the embedder. Without vectors, or without time to compute them, only
+    `PoolBM25` is used, and the note reports it. A score depends on the pool, so it must not be cached per text.
     """
 
     Options = SemanticBM25Options
@@ -153,8 +145,7 @@ class SemanticBM25Reranker(FusesThenScores):
             if query_vector is None:
                 query_vector = (await embedder.embed([query], kind="query"))[0]
             if texts:
-                vectors = await embedder.embed(texts, kind="document")
-                self._vectors.update(zip(texts, vectors, strict=True))
+                self._vectors.update(zip(texts, await embedder.embed(texts, kind="document"), strict=True))
         self._budget.record(len(texts) + 1, deadline.clock() - started_s)
         return query_vector
 
@@ -168,9 +159,8 @@ class _TermCounts(NamedTuple):
 class PoolBM25:
     """Scores texts from 0 to 1 by how much of the query's information they cover.
 
-    The score is BM25 divided by the maximum that any text could reach for this query. It is 0 if no word
-    matches, and about 0.4 if each query word occurs once in a text of average length. It does not reach 1
-    just because the rest of the pool is worse.
+    The score is BM25 divided by the maximum that any text could reach for this query: about 0.4 if each query word
+    occurs once in a text of average length. It does not reach 1 just because the rest of the pool is worse.
     """
 
     def __init__(self, *, k1: float = POOL.k1, b: float = POOL.b, language: str = "auto") -> None:
@@ -181,12 +171,11 @@ class PoolBM25:
         self.k1 = k1
         self.b = b
         self._analyzer = Analyzer(language)
-        self._lock = ForkSafeLock()
-        self._cache: dict[str, _TermCounts] = {}
+        self._cached_counts = lru_cache(CACHED_TEXTS)(self._count_terms)
 
     def scores(self, query: str, texts: Sequence[str]) -> list[float]:
         """Return one score per text; idf and average length are computed from the texts."""
-        documents = [self._count_terms(text) for text in texts]
+        documents = [self._cached_counts(text) for text in texts]
         languages = frozenset[str]().union(*(document.languages for document in documents))
         # "cell" and "cells" in the same query count as one word.
         words = list(dict.fromkeys(self._analyzer.query_words(query, languages=languages)))
@@ -211,22 +200,14 @@ class PoolBM25:
         return [min(1.0, math.fsum(part) / maximum) for part in parts]
 
     def _count_terms(self, text: str) -> _TermCounts:
-        counts = self._cache.get(text)
-        if counts is None:
-            analyzed = self._analyzer.analyze(text)
-            counts = _TermCounts(Counter(analyzed.terms), len(analyzed.terms), analyzed.languages)
-            with self._lock:
-                while len(self._cache) >= CACHED_TEXTS:
-                    del self._cache[next(iter(self._cache))]
-                self._cache[text] = counts
-        return counts
+        analyzed = self._analyzer.analyze(text)
+        return _TermCounts(Counter(analyzed.terms), len(analyzed.terms), analyzed.languages)
 
 
 def cosines(query: Vector, vectors: Sequence[Vector | None]) -> list[float]:
     """Return the cosine of the query's vector with each vector, or 0 if one of the two has length 0.
 
-    Uses numpy if the query's vector is an array, otherwise plain Python. Raises InputError for vectors with a
-    different dimension or with values that are not finite.
+    Raises InputError for vectors with a different dimension or with values that are not finite.
     """
     matching = [vector for vector in vectors if vector is not None and len(vector) == len(query)]
     if len(matching) < len(vectors):

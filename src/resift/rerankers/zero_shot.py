@@ -15,7 +15,6 @@ from resift.models.loading import Lazy, ModelFolder, load, model_option
 from resift.models.pairs import PairModel, PairOptions, Progress
 from resift.models.registry import check_kind
 from resift.models.tokenizer import check_language
-from resift.rerankers.cross_encoder import scored_in_time
 from resift.rerankers.rescore import FusesThenScores
 from resift.types import Hit, Scores
 from resift.validation import check_arguments, option
@@ -35,7 +34,6 @@ class ZeroShotOptions(ModelFolder):
 class ZeroShotReranker(FusesThenScores):
     """Orders hits by the probability that they entail the hypothesis, in which {} is replaced by the query.
 
-    It needs no training on queries, because the hypothesis defines relevance. The model is loaded on first use.
     Raises ValueError for a model that is not allowed and for a hypothesis without {}.
     """
 
@@ -67,10 +65,8 @@ class ZeroShotReranker(FusesThenScores):
         """Return one entailment probability per hit, or None for hits that were not scored before the deadline."""
         model = await asyncio.to_thread(self._model)
         statement = self.hypothesis.replace("{}", query)
-        texts = [hit.text for hit in hits]
-        check_language(model.model.tokenizer, self.model_name, query, texts)
-        call = await model.score(statement, texts, deadline=deadline, on_progress=self.on_progress)
-        return scored_in_time(call.result(), self.info, note=call.note, tokens=call.tokens)
+        check_language(model.model.tokenizer, self.model_name, query, [hit.text for hit in hits])
+        return await model.score(statement, hits, self.info, deadline=deadline, on_progress=self.on_progress)
 
 
 def _load_model(model_name: str, folder: Path | str | None) -> PairModel:

@@ -33,7 +33,7 @@ def test_the_price_table_is_dated_and_marks_what_nobody_could_check():
     assert find_price("voyage", "rerank-2.5") == Price(0.05, None, checked=False)
     assert not find_price("cohere", "rerank-v3.5").checked
     assert find_price("cohere", "unheard-of") is None
-    assert find_price("cohere", "rerank-v3.5", per_thousand_searches=1.5) == Price(None, 1.5)
+    assert find_price("cohere", "rerank-v3.5", per_thousand=1.5) == Price(None, 1.5)
 
 
 def test_usage_is_read_from_answers_and_otherwise_estimated():

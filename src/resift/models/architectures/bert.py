@@ -73,10 +73,7 @@ _FLASH = replace(
 
 
 def build_bert(config: Config, tensors: Tensors, layout: Layout = BERT) -> Network:
-    """Build an encoder from tensors named as in `layout`.
-
-    The tensors decide whether there is a head, because some configs name the bare model although the file has one.
-    """
+    """Build an encoder from tensors named as in `layout`; the tensors decide whether there is a head."""
     if layout is ROBERTA and any(f"{root}emb_ln.weight" in tensors for root in ("roberta.", "")):
         layout = _FLASH
     prefix = tensors.prefix(layout.root, "", of=f"{layout.embedding_norm}.weight")

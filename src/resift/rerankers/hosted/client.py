@@ -9,29 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
+from resift import errors
 from resift.deadline import Deadline
-from resift.errors import (
-    ConfigError,
-    DeadlineExceeded,
-    ProviderBadAnswer,
-    ProviderError,
-    ProviderTimeout,
-    ProviderUnreachable,
-    require,
-)
+from resift.rerankers.hosted import transport
 from resift.rerankers.hosted.endpoints import check_endpoint, find_key
 from resift.rerankers.hosted.providers import status_error, value_at
-from resift.rerankers.hosted.transport import (
-    UnusableBody,
-    close_if_trailing_data,
-    count_values,
-    dump_body,
-    parse_body,
-    preload,
-    read_body,
-    shared_limit,
-    warm_client,
-)
 from resift.types import JsonMapping, JsonValue
 from resift.validation import check_arguments, is_finite_number
 
@@ -45,19 +27,15 @@ _ERROR_BODY_S = 0.1
 _STALE_RETRIES = 3
 
 
-class MissingKeyError(ConfigError):
+class MissingKeyError(errors.ConfigError):
     """A key that the provider requires or the options name is not set."""
 
 
 class ConnectionOptions(TypedDict, total=False):
     """Options common to all hosted rerankers and chat models.
 
-    api_key           the key; default: the content of `api_key_file`, or else the environment variable
-                      named by `api_key_env`
-    allow_loopback    allow plain http to this machine
-    allow_private     allow an address in a private network
-    timeout_s         maximum time for one request
-    max_concurrency   maximum number of requests in flight
+    The key is `api_key`, or else the content of `api_key_file`, or else of the variable `api_key_env`.
+    `allow_loopback` permits plain http to this machine. `max_concurrency` limits the requests in flight.
     """
 
     api_key: str | None
@@ -76,9 +54,8 @@ class _StaleConnection(Exception):
 class ProviderClient:
     """Posts JSON to one provider and returns JSON, or raises a ProviderError with the reason.
 
-    Connections stay warm per event loop, and all clients of a provider share a concurrency limit. `key_env` lists
-    the provider's default variables. Raises ConfigError for an unsafe address, and if a required or named key is
-    missing.
+    Connections stay warm per event loop, and all clients of a provider share a concurrency limit. Raises ConfigError
+    for an unsafe address, and if a required or named key is missing.
     """
 
     def __init__(
@@ -100,14 +77,14 @@ class ProviderClient:
             raise MissingKeyError(f"{provider}: no key. Set {names}, or pass api_key= or api_key_file=.")
         loopback, private = options.get("allow_loopback", False), options.get("allow_private", False)
         self.endpoint = check_endpoint(provider, base_url, allow_loopback=loopback, allow_private=private)
-        preload(self.endpoint)
-        self._httpx = require("httpx", extra="hosted")
+        transport.preload(self.endpoint)
+        self._httpx = errors.require("httpx", extra="hosted")
         self.timeout_s, max_concurrency = options.get("timeout_s", 10.0), options.get("max_concurrency", 8)
         if not is_finite_number(self.timeout_s) or self.timeout_s <= 0:
-            raise ConfigError(f"{provider}: timeout_s is {self.timeout_s!r}; it must be above 0.")
+            raise errors.ConfigError(f"{provider}: timeout_s is {self.timeout_s!r}; it must be above 0.")
         check_at_least(provider, 1, max_concurrency=max_concurrency)
         self._message_at = tuple(message_at)
-        self._limit = shared_limit(provider, self.endpoint.origin, max_concurrency)
+        self._limit = transport.shared_limit(provider, self.endpoint.origin, max_concurrency)
 
     def __repr__(self) -> str:
         return f"ProviderClient({self.endpoint.provider!r}, {self.endpoint.base_url!r})"
@@ -122,10 +99,10 @@ class ProviderClient:
         Raises DeadlineExceeded if time ran out before the request was sent, and ProviderTimeout if it ran out later.
         """
         provider = self.endpoint.provider
-        content = dump_body(payload)
+        content = transport.dump_body(payload)
         request_deadline = deadline.sooner(self.timeout_s)
         if request_deadline.expired:
-            raise DeadlineExceeded(f"No time left to call {provider}.")
+            raise errors.DeadlineExceeded(f"No time left to call {provider}.")
         model = payload.get("model") if isinstance(payload, Mapping) else None
         # A wait for our own concurrency limit must not count as a failure of the provider.
         sent = False
@@ -133,19 +110,19 @@ class ProviderClient:
             async with asyncio.timeout(request_deadline.timeout_s), self._limit.permit():
                 sent = True
                 body = await self._exchange(path, content, model)
+            # Responses grow with the request: one row per document, and some repeat the documents.
+            return transport.parse_body(body, max_values=20_000 + 16 * transport.count_values(content))
+        except transport.UnusableBody as exc:
+            message = f"{provider} returned an unusable body: {exc}."
+            raise errors.ProviderBadAnswer(message, provider=provider, status=200) from None
         except TimeoutError as exc:
-            if isinstance(exc, ProviderError):
+            if isinstance(exc, errors.ProviderError):
                 raise
             if not sent:
-                raise DeadlineExceeded(f"No connection to {provider} became free in time.") from None
-            raise ProviderTimeout(
+                raise errors.DeadlineExceeded(f"No connection to {provider} became free in time.") from None
+            raise errors.ProviderTimeout(
                 f"{provider} did not return a complete response in time.", provider=provider
             ) from None
-        try:
-            # Responses grow with the request: one row per document, and some repeat the documents.
-            return parse_body(body, max_values=20_000 + 16 * count_values(content))
-        except UnusableBody as exc:
-            raise self._bad_answer(exc) from None
 
     async def _exchange(self, path: str, content: bytes, model: str | None) -> bytes:
         for _ in range(_STALE_RETRIES):
@@ -155,7 +132,7 @@ class ProviderClient:
 
     async def _attempt(self, path: str, content: bytes, model: str | None, *, stale_is_failure: bool = False) -> bytes:
         httpx = self._httpx
-        client = await warm_client(self.endpoint)
+        client = await transport.warm_client(self.endpoint)
         connected = has_response = False
 
         async def trace(event: str, _info: object) -> None:
@@ -170,16 +147,14 @@ class ProviderClient:
                 if response.status_code != 200:
                     raise await self._status_error(response, model)
                 encoding = response.headers.get("content-encoding", "").strip().lower()
-                body = await read_body(response.aiter_raw(), encoding)
-                if await close_if_trailing_data(response):
-                    raise UnusableBody("data follows after its end")
+                body = await transport.read_body(response.aiter_raw(), encoding)
+                if await transport.close_if_trailing_data(response):
+                    raise transport.UnusableBody("data follows after its end")
                 return body
-        except UnusableBody as exc:
-            raise self._bad_answer(exc) from None
         # Not chained, because a transport error contains the request with the key and the texts.
         except (httpx.TransportError, httpx.StreamError) as exc:
             if has_response and isinstance(exc, httpx.RemoteProtocolError):
-                raise self._bad_answer(UnusableBody("it is incomplete")) from None
+                raise transport.UnusableBody("it is incomplete") from None
             # No new connection and no response: the warm connection was dead, and nothing was processed.
             if not (has_response or connected or stale_is_failure):
                 raise _StaleConnection from None
@@ -196,42 +171,36 @@ class ProviderClient:
             headers["Authorization"] = f"Bearer {self.key.reveal()}"
         return headers
 
-    async def _status_error(self, response: httpx.Response, model: str | None) -> ProviderError:
-        message = ""
+    async def _status_error(self, response: httpx.Response, model: str | None) -> errors.ProviderError:
+        text = ""
         # A 5xx carries no information about the request, and its body may be anything.
         if 400 <= response.status_code < 500:
             encoding = response.headers.get("content-encoding", "")
             # A slow or broken error body counts as an empty message.
             try:
                 async with asyncio.timeout(_ERROR_BODY_S):
-                    body = await read_body(response.aiter_raw(), encoding, limit=_ERROR_BODY_BYTES)
-                value = value_at(parse_body(body), self._message_at)
-                message = value if isinstance(value, str) else ""
-            except (UnusableBody, TimeoutError, self._httpx.HTTPError):
-                message = ""
-        return status_error(
-            self.endpoint.provider, response.status_code, response.headers, message=message, model=model
-        )
+                    body = await transport.read_body(response.aiter_raw(), encoding, limit=_ERROR_BODY_BYTES)
+                value = value_at(transport.parse_body(body), self._message_at)
+                text = value if isinstance(value, str) else ""
+            except (transport.UnusableBody, TimeoutError, self._httpx.HTTPError):
+                text = ""
+        return status_error(self.endpoint.provider, response.status_code, response.headers, message=text, model=model)
 
-    def _bad_answer(self, reason: UnusableBody) -> ProviderBadAnswer:
-        provider = self.endpoint.provider
-        return ProviderBadAnswer(f"{provider} returned an unusable body: {reason}.", provider=provider, status=200)
-
-    def _unreachable(self, exc: Exception) -> ProviderUnreachable:
+    def _unreachable(self, exc: Exception) -> errors.ProviderUnreachable:
         provider = self.endpoint.provider
         error = type(exc).__name__
         problem = "No connection to" if "Connect" in error else "Lost the connection to"
         advice = "Check the network and base_url."
         if "SSL" in str(exc):
             advice = "TLS failed: check that base_url is https and that this machine trusts its certificate."
-        return ProviderUnreachable(f"{problem} {provider} ({error}). {advice}", provider=provider)
+        return errors.ProviderUnreachable(f"{problem} {provider} ({error}). {advice}", provider=provider)
 
 
 def check_at_least(provider: str, minimum: float, **options: float) -> None:
     """Raise ConfigError unless all options are finite numbers of at least `minimum`."""
     for name, value in options.items():
         if not is_finite_number(value) or value < minimum:
-            raise ConfigError(f"{provider}: {name} is {value!r}; it must be at least {minimum:g}.")
+            raise errors.ConfigError(f"{provider}: {name} is {value!r}; it must be at least {minimum:g}.")
 
 
 # --- Chat: any OpenAI-compatible endpoint, used by the LLM reranker and answer writers ----------------------
@@ -275,7 +244,7 @@ class ChatClient:
         **connection: Unpack[ConnectionOptions],
     ) -> None:
         if not isinstance(model, str) or not model:
-            raise ConfigError(f"{name}: model is {model!r}; pass the name of a model that the endpoint serves.")
+            raise errors.ConfigError(f"{name}: model is {model!r}; pass the name of a model that the endpoint serves.")
         check_at_least(name, 1, max_tokens=max_tokens)
         check_at_least(name, 0, temperature=temperature)
         options: ConnectionOptions = {"timeout_s": 30.0, "max_concurrency": 4, **connection}
@@ -315,5 +284,5 @@ class ChatClient:
         except (TypeError, KeyError, IndexError):
             text = None
         if not isinstance(text, str) or not text.strip():
-            raise ProviderBadAnswer(f"{self.name} returned no text.", provider=self.name, status=200)
+            raise errors.ProviderBadAnswer(f"{self.name} returned no text.", provider=self.name, status=200)
         return Completion(text, finished=choice.get("finish_reason") != "length")

@@ -1,7 +1,6 @@
 """Cost of hosted reranking: usage in responses, a price table, and limits per call, minute and day.
 
-`prices.json` lists the prices with their date and source. Options of the reranker override them. Limits apply
-per provider, address and key within one process.
+`prices.json` lists prices with date and source. Limits apply per provider, address and key within one process.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
+from typing import NamedTuple
 
 from resift._internal.forking import ForkSafeLock
 from resift.errors import CostLimitExceeded
@@ -20,8 +20,7 @@ from resift.rerankers.hosted.providers import value_at
 from resift.types import JsonMapping
 from resift.validation import is_finite_number
 
-SEARCH_DOCUMENTS = 100
-"""Documents per search unit."""
+SEARCH_DOCUMENTS = 100  # documents per search unit
 
 MINUTE_S, DAY_S = 60.0, 86_400.0
 _BUCKETS = 60
@@ -29,10 +28,7 @@ _BYTES_PER_TOKEN = 4
 
 
 class ProviderBilled(Event, name="provider_billed"):
-    """A provider scored documents; `cost_usd` is set only if the price is known.
-
-    `estimated` means that the response reported no usage, so tokens or search units were estimated.
-    """
+    """A provider scored documents. `estimated`: its response reported no usage. `cost_usd` needs a known price."""
 
     provider: str
     model: str
@@ -73,22 +69,16 @@ class Price:
 @lru_cache(maxsize=1)
 def price_table() -> JsonMapping:
     """Return the built-in price table: its date, and prices with their sources."""
-    table: JsonMapping = json.loads(
-        files("resift.rerankers.hosted").joinpath("prices.json").read_text(encoding="utf-8")
-    )
+    table: JsonMapping = json.loads(files(__package__).joinpath("prices.json").read_text(encoding="utf-8"))
     return table
 
 
 def find_price(
-    provider: str,
-    model: str | None,
-    *,
-    per_million_tokens: float | None = None,
-    per_thousand_searches: float | None = None,
+    provider: str, model: str | None, per_million: float | None = None, per_thousand: float | None = None
 ) -> Price | None:
-    """Return the given price of a model, or else the price in the table, or else None."""
-    if per_million_tokens is not None or per_thousand_searches is not None:
-        return Price(per_million_tokens, per_thousand_searches)
+    """Return the given price of a model (per million tokens, thousand searches), or else that in the table, if any."""
+    if per_million is not None or per_thousand is not None:
+        return Price(per_million, per_thousand)
     for row in price_table()["prices"]:
         if row["provider"] == provider and row["model"] == model:
             return Price(row.get("per_million_tokens"), row.get("per_thousand_searches"), row["checked"])
@@ -109,8 +99,7 @@ def read_usage(answer: object, expected: Usage) -> Usage:
     return expected if tokens is None and units is None else Usage(tokens or 0, units or 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CostLimits:
+class CostLimits(NamedTuple):
     """Maximum cost in US dollars per call, per minute and per 24 hours; None means no limit."""
 
     call: float | None = None
@@ -118,7 +107,7 @@ class CostLimits:
     day: float | None = None
 
     def __bool__(self) -> bool:
-        return any(limit is not None for limit in (self.call, self.minute, self.day))
+        return any(limit is not None for limit in self)
 
 
 class _Window:
@@ -143,20 +132,18 @@ class Spending:
 
     def __init__(self) -> None:
         self._lock = ForkSafeLock()
-        self._minute, self._day = _Window(MINUTE_S), _Window(DAY_S)
+        self._windows = {"minute": _Window(MINUTE_S), "day": _Window(DAY_S)}
 
     def reserve(self, provider: str, usd: float, limits: CostLimits, now_s: float) -> None:
         """Add the expected cost of a call, or raise CostLimitExceeded if it would exceed a limit."""
         with self._lock:
-            totals = (0.0, self._minute.total(now_s), self._day.total(now_s))
-            names = ("call", "minute", "day")
-            for name, limit, spent_usd in zip(names, (limits.call, limits.minute, limits.day), totals, strict=True):
+            for name, limit in limits._asdict().items():
+                spent_usd = self._windows[name].total(now_s) if name in self._windows else 0.0
                 # Sums of floats need a small tolerance.
                 if limit is not None and spent_usd + usd > limit + 1e-9:
                     suffix = f" on top of ${spent_usd:.6f}" if spent_usd else ""
-                    raise CostLimitExceeded(
-                        f"{provider} would cost about ${usd:.6f}{suffix}; the limit per {name} is ${limit:g}"
-                    )
+                    problem = f"would cost about ${usd:.6f}{suffix}; the limit per {name} is ${limit:g}"
+                    raise CostLimitExceeded(f"{provider} {problem}")
             self._add(now_s, usd)
 
     def correct(self, usd: float, now_s: float) -> None:
@@ -165,8 +152,8 @@ class Spending:
             self._add(now_s, usd)
 
     def _add(self, now_s: float, usd: float) -> None:
-        self._minute.add(now_s, usd)
-        self._day.add(now_s, usd)
+        for window in self._windows.values():
+            window.add(now_s, usd)
 
 
 _accounts: dict[tuple[str, ...], Spending] = {}

@@ -42,30 +42,20 @@ class Endpoint:
 def check_endpoint(
     provider: str, base_url: str, *, allow_loopback: bool = False, allow_private: bool = False
 ) -> Endpoint:
-    """Return the endpoint, or raise ConfigError with the rule that the base URL violates.
-
-    Plain http is allowed only to this machine. Loopback and private addresses require their option.
-    """
+    """Return the endpoint, or raise ConfigError with the rule that the base URL violates."""
     parts = _split_url(provider, base_url)
     reach = network_scope(parts.hostname or "")
+    problem = None
     if reach == "link-local":
-        raise ConfigError(
-            f"{provider}: base_url {base_url!r} is a link-local or metadata address, where machines keep "
-            "their own credentials. Use the address of the provider."
-        )
-    if reach == "loopback" and not allow_loopback:
-        raise ConfigError(
-            f"{provider}: base_url {base_url!r} is this machine. Pass allow_loopback=True if that is intended."
-        )
-    if reach == "private" and not allow_private:
-        raise ConfigError(
-            f"{provider}: base_url {base_url!r} is in a private network. Pass allow_private=True if that is intended."
-        )
-    if parts.scheme != "https" and reach != "loopback":
-        raise ConfigError(
-            f"{provider}: base_url {base_url!r} is not https. "
-            "Use https; plain http is only for loopback with allow_loopback=True."
-        )
+        problem = "a link-local or metadata address, where machines keep credentials. Use the provider's address"
+    elif reach == "loopback" and not allow_loopback:
+        problem = "this machine. Pass allow_loopback=True if that is intended"
+    elif reach == "private" and not allow_private:
+        problem = "in a private network. Pass allow_private=True if that is intended"
+    elif parts.scheme != "https" and reach != "loopback":
+        problem = "not https. Use https; plain http is only for loopback with allow_loopback=True"
+    if problem:
+        raise ConfigError(f"{provider}: base_url {base_url!r} is {problem}.")
     return Endpoint(provider, base_url.rstrip("/"), reach == "loopback")
 
 
@@ -97,9 +87,7 @@ Reach = Literal["public", "loopback", "private", "link-local"]
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 # Host names of cloud metadata services, which serve the credentials of the requesting machine.
-_METADATA_NAMES = frozenset(
-    {"metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal"}
-)
+_METADATA_NAMES = {"metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal"}
 # Metadata addresses outside 169.254.0.0/16: Amazon over IPv6, Oracle, Alibaba and Azure.
 _METADATA_ADDRESSES = frozenset(
     map(ipaddress.ip_address, ("fd00:ec2::254", "192.0.0.192", "100.100.100.200", "168.63.129.16"))
@@ -114,8 +102,7 @@ _TRANSLATED = ipaddress.IPv6Network("::ffff:0:0:0/96")
 def network_scope(host: str) -> Reach:
     """Return the network scope of a host, based on its spelling alone; unknown names count as public.
 
-    Every spelling of an address that a resolver accepts is recognized: 127.1, 2130706433, 0x7f.1,
-    [::ffff:127.0.0.1], localhost with a trailing dot.
+    Every spelling that a resolver accepts is recognized: 127.1, 2130706433, 0x7f.1, [::ffff:127.0.0.1].
     """
     name = host.rstrip(".").lower()
     if name in _LOOPBACK_NAMES or name.endswith(_LOOPBACK_SUFFIXES):
@@ -151,9 +138,7 @@ def _parse_address(name: str) -> IPAddress | None:
         return address
     # The IPv4 address embedded in an IPv6 address.
     inner = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
-    if inner is None and (
-        address in _NAT64 or address in _TRANSLATED or (int(address) >> 32 == 0 and int(address) > 1)
-    ):
+    if inner is None and (address in _NAT64 or address in _TRANSLATED or 1 < int(address) < 1 << 32):
         inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
     return inner or address
 
@@ -196,10 +181,7 @@ def find_key(
     *,
     env: Sequence[str] = (),
 ) -> Secret | None:
-    """Return the given key, or else the key in the file, or else in the first variable that is set, or else None.
-
-    Raises ConfigError for an unusable key or file; the message never quotes the key.
-    """
+    """Return the key, or else that in the file, or else in the first variable that is set. No message quotes it."""
     if api_key is not None:
         return _check_key(api_key, provider, "api_key")
     if api_key_file is not None:

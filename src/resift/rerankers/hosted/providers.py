@@ -1,7 +1,4 @@
-"""Rerank APIs described as data, and the parsing of their responses. The code has no vendor-specific branches.
-
-To update a default model or add a provider, edit `providers.json`.
-"""
+"""Rerank APIs described as data (`providers.json`), and the parsing of their responses."""
 
 from __future__ import annotations
 
@@ -15,16 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from resift.errors import (
-    ConfigError,
-    ProviderAuthError,
-    ProviderBadAnswer,
-    ProviderError,
-    ProviderRateLimited,
-    ProviderRejected,
-    ProviderServerError,
-    did_you_mean,
-)
+from resift import errors
 from resift.types import JsonMapping, JsonObject, JsonValue, ScoreScale
 from resift.validation import is_finite_number
 
@@ -33,10 +21,8 @@ from resift.validation import is_finite_number
 class Provider:
     """Field names and limits of a provider's rerank API.
 
-    `rows_at` is unset if the response is a bare array. `listwise_models` score a document relative to the other
-    documents in the request, so scores from two requests are not comparable. `instruction_models` follow an
-    instruction placed before the query. `max_bytes` allows two bytes per token of the provider's limit, which is
-    safe for every script.
+    `rows_at` is unset if the response is a bare array. Scores of `listwise_models` are comparable only within a
+    request. `max_bytes` allows two bytes per token of the provider's limit, which is safe for every script.
     """
 
     name: str
@@ -79,7 +65,7 @@ PROVIDERS: Mapping[str, Provider] = {
 def find_provider(name: str) -> Provider:
     """Return the provider with this name; raise ConfigError with suggestions if it is unknown."""
     if name not in PROVIDERS:
-        raise ConfigError(f"Unknown provider {name!r}. {did_you_mean(name, PROVIDERS)}")
+        raise errors.ConfigError(f"Unknown provider {name!r}. {errors.did_you_mean(name, PROVIDERS)}")
     return PROVIDERS[name]
 
 
@@ -110,8 +96,8 @@ def read_scores(answer: object, provider: Provider, *, count: int) -> list[float
     return [scores[index] for index in range(count)]
 
 
-def _bad_answer(provider: Provider, problem: str) -> ProviderBadAnswer:
-    return ProviderBadAnswer(
+def _bad_answer(provider: Provider, problem: str) -> errors.ProviderBadAnswer:
+    return errors.ProviderBadAnswer(
         f"{provider.name} returned an unusable response: {problem}.", provider=provider.name, status=200
     )
 
@@ -141,32 +127,32 @@ _REPEATABLE = frozenset(
 
 def status_error(
     provider: str, status: int, headers: Mapping[str, str], *, message: str = "", model: str | None = None
-) -> ProviderError:
+) -> errors.ProviderError:
     """Return the error for a status other than 200."""
     wait_s = retry_after_s(headers)
     prefix = f"{provider} returned {status}"
     if status == 429 or (status == 503 and wait_s is not None):
         pause = "" if wait_s is None else f" of {wait_s:g} s"
-        return ProviderRateLimited(
+        return errors.ProviderRateLimited(
             f"{prefix}: it requests a pause{pause}.", provider=provider, status=status, retry_after_s=wait_s
         )
     words = dict.fromkeys(re.findall(r"[a-z_]+", message[:2000].lower()))
     mentioned = [word for word in words if word in _REPEATABLE]
-    error: type[ProviderError]
+    error: type[errors.ProviderError]
     if status in (401, 403):
-        error, reason = ProviderAuthError, "the key was rejected. Check the key and its permissions."
+        error, reason = errors.ProviderAuthError, "the key was rejected. Check the key and its permissions."
     elif status == 402:
-        error, reason = ProviderAuthError, _ADVICE[402]
+        error, reason = errors.ProviderAuthError, _ADVICE[402]
     elif status >= 500 or status in _TEMPORARY:
-        error, reason = ProviderServerError, "it failed internally. Try again later."
+        error, reason = errors.ProviderServerError, "it failed internally. Try again later."
     elif status >= 400:
-        error, reason = ProviderRejected, f"the request was rejected. {_ADVICE.get(status, _ADVICE[400])}"
+        error, reason = errors.ProviderRejected, f"the request was rejected. {_ADVICE.get(status, _ADVICE[400])}"
         if model and status in (400, 404, 410, 422) and {"model", "models"} & set(mentioned):
             reason += f" If {provider} has retired {model!r}, pass a current model=."
     elif status >= 300:
-        error, reason = ProviderRejected, "redirects are not followed. Set base_url to the final address."
+        error, reason = errors.ProviderRejected, "redirects are not followed. Set base_url to the final address."
     else:
-        error, reason = ProviderBadAnswer, "a response with this status has no scores."
+        error, reason = errors.ProviderBadAnswer, "a response with this status has no scores."
     if mentioned:
         reason += f" Its message mentions: {', '.join(mentioned)}."
     return error(f"{prefix}: {reason}", provider=provider, status=status)

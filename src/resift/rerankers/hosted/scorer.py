@@ -12,30 +12,15 @@ from dataclasses import dataclass
 from typing import ClassVar, Self, Unpack
 from urllib.parse import urlsplit
 
+from resift import errors
 from resift._internal.environment import ALLOWED_VARIABLES, is_allowed_variable
 from resift._internal.forking import ForkSafeLock
 from resift.deadline import Deadline
-from resift.errors import (
-    ConfigError,
-    DeadlineExceeded,
-    InputError,
-    ProviderAuthError,
-    ProviderError,
-    ProviderRateLimited,
-    ProviderRejected,
-    ProviderTimeout,
-)
+from resift.errors import ConfigError, DeadlineExceeded, InputError, ProviderError
 from resift.events import emit
+from resift.rerankers.hosted import cost as costs
 from resift.rerankers.hosted.client import ConnectionOptions, MissingKeyError, ProviderClient, check_at_least
-from resift.rerankers.hosted.cost import (
-    CostLimits,
-    ProviderBilled,
-    Usage,
-    account_spending,
-    estimate_usage,
-    find_price,
-    read_usage,
-)
+from resift.rerankers.hosted.cost import Usage
 from resift.rerankers.hosted.endpoints import is_public_name, network_scope
 from resift.rerankers.hosted.providers import Provider, find_provider, read_scores
 from resift.rerankers.rescore import FusesThenScores
@@ -50,10 +35,8 @@ BatchResult = tuple[list[float], Usage] | ProviderError | DeadlineExceeded
 class HostedReranker(FusesThenScores):
     """Scores hits with a provider's rerank model: voyage, cohere, jina, mixedbread, tei, vllm, infinity.
 
-    The constructor raises ConfigError for an unknown provider, a missing key, an unsafe base URL or a number out
-    of range. Pools larger than `batch_over` are split into parallel requests of `batch_size`. A call that would
-    exceed a cost limit raises CostLimitExceeded before anything is sent. `instruction` requires a model that
-    follows instructions.
+    Raises ConfigError for invalid options. Pools larger than `batch_over` are split into parallel requests of
+    `batch_size`. A call that would exceed a cost limit raises CostLimitExceeded before anything is sent.
     """
 
     @check_arguments
@@ -99,19 +82,14 @@ class HostedReranker(FusesThenScores):
             "max_usd_per_day": max_usd_per_day,
         }
         check_at_least(provider, 0, **{name: value for name, value in amounts.items() if value is not None})
-        self.price = find_price(
-            provider,
-            self.model,
-            per_million_tokens=price_per_million_tokens,
-            per_thousand_searches=price_per_thousand_searches,
-        )
-        self.limits = CostLimits(call=max_usd_per_call, minute=max_usd_per_minute, day=max_usd_per_day)
+        self.price = costs.find_price(provider, self.model, price_per_million_tokens, price_per_thousand_searches)
+        self.limits = costs.CostLimits(call=max_usd_per_call, minute=max_usd_per_minute, day=max_usd_per_day)
         if self.limits and self.price is None:
             raise ConfigError(
                 f"{provider}: a cost limit is set, but the price of {self.model!r} is unknown. "
                 "Set price_per_million_tokens or price_per_thousand_searches."
             )
-        self._spending = account_spending(self._client.breaker_key(None))
+        self._spending = costs.account_spending(self._client.breaker_key(None))
         self._batch_over = batch_over
         self._batch_size = batch_size
         self._max_chars = max_chars
@@ -173,7 +151,7 @@ class HostedReranker(FusesThenScores):
         scorable = [i for i, hit in enumerate(hits) if hit.text.strip()]
         texts = [hits[i].text[: self._max_chars] for i in scorable]
         batches = self._plan_batches(query, texts)
-        expected = [estimate_usage(query, [texts[i] for i in batch]) for batch in batches]
+        expected = [costs.estimate_usage(query, [texts[i] for i in batch]) for batch in batches]
         reserved = 0.0
         if self.price is not None:
             reserved = sum(map(self.price.cost, expected))
@@ -219,7 +197,7 @@ class HostedReranker(FusesThenScores):
         """
         reported = [result[1] for result in results if isinstance(result, tuple)]
         timed_out = [
-            usage for result, usage in zip(results, expected, strict=True) if isinstance(result, ProviderTimeout)
+            usage for result, usage in zip(results, expected, strict=True) if isinstance(result, errors.ProviderTimeout)
         ]
         cost = None
         if self.price is not None:
@@ -227,7 +205,7 @@ class HostedReranker(FusesThenScores):
             self._spending.correct(cost + sum(map(self.price.cost, timed_out)) - reserved, deadline.clock())
         if not reported:
             return {}
-        event = ProviderBilled(
+        event = costs.ProviderBilled(
             provider=self.name,
             model=self.model or "",
             tokens=sum(each.tokens for each in reported),
@@ -257,7 +235,7 @@ class HostedReranker(FusesThenScores):
         body = self._provider.request(query, texts, model=self.model)
         try:
             response = await self._client.post(self._provider.path, body, deadline=deadline)
-            return read_scores(response, self._provider, count=len(texts)), read_usage(response, expected)
+            return read_scores(response, self._provider, count=len(texts)), costs.read_usage(response, expected)
         # Returned instead of raised, so that the scores of the other batches are kept.
         except (ProviderError, DeadlineExceeded) as exc:
             return exc
@@ -266,10 +244,7 @@ class HostedReranker(FusesThenScores):
 def split_batches(
     sizes: Sequence[int], *, batch_over: int, batch_size: int, max_documents: int, max_bytes: int
 ) -> list[range]:
-    """Split documents, given by their sizes in bytes, into consecutive ranges within the limits.
-
-    A pool of at most `batch_over` documents is not split unless the provider's limits require it.
-    """
+    """Split documents into consecutive ranges within the limits; at most `batch_over` stay together if possible."""
     max_count = min(len(sizes) if len(sizes) <= batch_over else batch_size, max_documents)
     batches: list[range] = []
     start = batch_bytes = 0
@@ -283,25 +258,15 @@ def split_batches(
 
 def worst_failure(failures: Sequence[ProviderError | DeadlineExceeded]) -> ProviderError | DeadlineExceeded:
     """Return the failure to report: the one that opens the breaker longest; ties go to the first."""
-
-    def severity(failure: ProviderError | DeadlineExceeded) -> tuple[int, float]:
-        if isinstance(failure, ProviderAuthError):
-            return 4, 0.0
-        if isinstance(failure, ProviderRateLimited):
-            return 3, failure.retry_after_s or 0.0
-        # A malformed or unsent request is no evidence about the provider's health.
-        if isinstance(failure, ProviderRejected):
-            return 1, 0.0
-        return (0, 0.0) if isinstance(failure, DeadlineExceeded) else (2, 0.0)
-
-    return max(failures, key=severity)
+    # A malformed or unsent request is no evidence about the provider's health.
+    severity: dict[type, int] = {errors.ProviderAuthError: 4, errors.ProviderRateLimited: 3, errors.ProviderRejected: 1}
+    severity[DeadlineExceeded] = 0
+    return max(failures, key=lambda error: (severity.get(type(error), 2), getattr(error, "retry_after_s", None) or 0.0))
 
 
 # --- Options in pipeline files ------------------------------------------------------------------------------
 
-_KEY_HELP = (
-    "Environment variable that contains the key; default: the provider's own. If it is unset, this tier is skipped."
-)
+_KEY_HELP = "Environment variable with the key; default: the provider's own. If it is unset, this tier is skipped."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -357,30 +322,19 @@ class HostedOptions(EndpointOptions):
     max_concurrency: int = option("Maximum number of requests in flight.", default=8, min=1)
     batch_over: int = option("Pools larger than this are split into batches.", default=80, min=0)
     batch_size: int = option("Documents per batch.", default=60, min=1)
-    price_per_million_tokens: float | None = option(
-        "Price in US dollars; overrides the price table.", default=None, min=0
-    )
-    price_per_thousand_searches: float | None = option(
-        "Price in US dollars for providers that bill by search.", default=None, min=0
-    )
-    max_usd_per_call: float | None = option(
-        "Skip this tier if a call would cost more, in US dollars.", default=None, min=0
-    )
-    max_usd_per_minute: float | None = option(
-        "Skip this tier while it has cost this much in the last minute.", default=None, min=0
-    )
-    max_usd_per_day: float | None = option(
-        "Skip this tier while it has cost this much in the last 24 hours.", default=None, min=0
-    )
+    price_per_million_tokens: float | None = option("Price in dollars; overrides the price table.", default=None, min=0)
+    price_per_thousand_searches: float | None = option("Price for providers that bill by search.", default=None, min=0)
+    max_usd_per_call: float | None = option("Skip this tier if a call would cost more dollars.", default=None, min=0)
+    max_usd_per_minute: float | None = option("Skip this tier while the last minute cost more.", default=None, min=0)
+    max_usd_per_day: float | None = option("Skip this tier while the last 24 hours cost more.", default=None, min=0)
 
 
 def options_for(provider: Provider) -> type[HostedOptions]:
     """Return the options class of one provider, whose key comes from the variables that it declares."""
     host = urlsplit(provider.base_url or "").hostname
-    key_option = option(_KEY_HELP, default=None, kind="variable", variables=provider.key_env)
     options: type[HostedOptions] = dataclasses.make_dataclass(
         "HostedOptions",
-        [("api_key_env", str | None, key_option)],
+        [("api_key_env", str | None, option(_KEY_HELP, default=None, kind="variable", variables=provider.key_env))],
         bases=(HostedOptions,),
         namespace={
             "__doc__": f"Options of {provider.name} in a pipeline file.",
@@ -405,10 +359,7 @@ _OFF = frozenset({"0", "false", "no", "off"})
 def hosted_reranker(
     provider: str, *, cross_encoder_reranking_enabled: bool | None = None, **options: JsonValue
 ) -> HostedReranker | None:
-    """Return the provider's reranker, or None if its key is unset or hosted reranking is switched off.
-
-    None is not a failure: `Tiered(None, fallback)` uses the fallback and is not degraded.
-    """
+    """Return the provider's reranker, or None (for `Tiered`) without a key or if hosted reranking is switched off."""
     find_provider(provider)
     if not is_enabled(cross_encoder_reranking_enabled):
         return None
@@ -426,11 +377,7 @@ _production_lock = ForkSafeLock()
 def get_production_cross_encoder_reranker(
     *, cross_encoder_reranking_enabled: bool | None = None
 ) -> HostedReranker | None:
-    """Return this process's Voyage reranker; all callers in all threads get the same object.
-
-    They share its concurrency limit and its warm connections. Returns None while VOYAGE_API_KEY is not set or
-    hosted reranking is switched off. Once found, the key is not read again.
-    """
+    """Return this process's Voyage reranker, or None while its key is unset or hosted reranking is off."""
     global _production
     if not is_enabled(cross_encoder_reranking_enabled):
         return None

@@ -139,10 +139,9 @@ POLL_S = 0.01
 
 
 class ConcurrencyLimit:
-    """A first-in, first-out semaphore for tasks in several event loops and threads.
+    """A first-in, first-out semaphore for tasks in several event loops and threads of the process.
 
-    asyncio.Semaphore belongs to one loop, but a provider's limit applies to the process. A loop that is closed
-    during a call never finishes its tasks, so their slots are reclaimed.
+    A loop that is closed during a call never finishes its tasks, so their slots are reclaimed.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -246,8 +245,7 @@ def count_values(body: bytes) -> int:
 def parse_body(body: bytes, *, max_values: int = 20_000) -> JsonValue:
     """Parse the JSON in a body; reject NaN and Infinity, which are not JSON.
 
-    Eight mebibytes of `[],[],` take seconds to parse and would block the event loop, so a body with more than
-    `max_values` values is rejected unparsed.
+    A body with more than `max_values` values is rejected unparsed, because parsing it would block the event loop.
     """
     if not body.strip():
         raise UnusableBody("it is empty")
@@ -267,15 +265,11 @@ def parse_body(body: bytes, *, max_values: int = 20_000) -> JsonValue:
 
 def dump_body(value: object) -> bytes:
     """Encode a request body as JSON; lone surrogates, which no server can decode, become question marks."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text.encode("utf-8", "replace")
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8", "replace")
 
 
 async def close_if_trailing_data(response: httpx.Response) -> bool:
-    """Close the connection of a fully read response if more data follows; return whether it did.
-
-    On a warm connection, these bytes would be taken for the response to the next query.
-    """
+    """Close the connection if data follows the response, because it would be taken for the next one; return whether."""
     state: object = response
     for name in _H11_STATE:
         state = getattr(state, name, None)
