@@ -19,7 +19,7 @@ from tools.build_results import write_page
 
 MODULES = (
     "fusion", "cross_encoder", "two_stage", "stores", "shape", "cold_start", "agent", "pipeline", "server",
-    "kernels", "embedding", "calibration", "indexing", "same_order",
+    "kernels", "embedding", "calibration", "indexing", "same_order", "adapters",
 )  # fmt: skip
 LONG = ("batch", "scale", "default_table", "context")
 """These take an hour or more and need data, so they run only when they are named."""

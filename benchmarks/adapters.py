@@ -1,6 +1,6 @@
 """CPU time of reading results of other systems: 100 documents of each shape into hits.
 
-    python -m benchmarks.adapters            # prints a table; exit code 1 above the target
+    python -m benchmarks.adapters            # exit code 1 above the target
     python -m benchmarks.adapters --quick
 
 The target is 1.5 ms of CPU per 100 documents. Each document has a title and a body of 60 words.
@@ -14,6 +14,7 @@ import sqlite3
 import sys
 import time
 
+from benchmarks.harness import option_parser, report
 from resift.external.candidates import read_hits
 from tests.external.recorded import RESPONSES, SOURCES
 
@@ -69,19 +70,19 @@ def tables() -> dict[str, object]:
     return found
 
 
-def main() -> int:
-    rounds = 3 if "--quick" in sys.argv else 15
-    rows = {}
+def main(argv: list[str] | None = None) -> int:
+    args = option_parser("adapters", __doc__).parse_args(argv)
+    rounds = 3 if args.quick else 15
     shapes = {name: enlarge(response) for name, response in RESPONSES.items()} | tables()
-    for name, documents in shapes.items():
-        if len(read_hits(documents, unique=False)) >= COUNT:
-            rows[name] = measure(documents, rounds)
-    print(f"{'shape':<28}ms of CPU per {COUNT} documents")
-    for name, ms in sorted(rows.items(), key=lambda pair: -pair[1]):
-        print(f"{name:<28}{ms:.2f}")
-    worst = max(rows.values())
-    print(f"{'worst':<28}{worst:.2f} (target {TARGET_MS})")
-    return 0 if worst <= TARGET_MS or "--quick" in sys.argv else 1
+    times = {
+        name: round(measure(documents, rounds), 3)
+        for name, documents in shapes.items()
+        if len(read_hits(documents, unique=False)) >= COUNT
+    }
+    slowest_first = dict(sorted(times.items(), key=lambda pair: -pair[1]))
+    data = {"documents": COUNT, "target_ms": TARGET_MS, "cpu_ms": slowest_first}
+    report(args, data, packages=["resift", "pandas", "polars", "pyarrow", "langchain-core"])
+    return 0 if max(times.values()) <= TARGET_MS or args.quick else 1
 
 
 if __name__ == "__main__":

@@ -179,6 +179,12 @@ def context(data: Mapping[str, Any]) -> str:
     return _markdown(["collection", "queries", "tokens", "best hits", "context", "won / lost"], rows)
 
 
+def adapters(data: Mapping[str, Any]) -> str:
+    """Return milliseconds per 100 documents of each kind of results, slowest first."""
+    times = data["cpu_ms"]
+    return _markdown(["results of", f"ms per {data['documents']}"], [[name, f"{ms:.2f}"] for name, ms in times.items()])
+
+
 def _shape(item: tuple[str, Any]) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", item[0]))
 
@@ -193,6 +199,7 @@ def _markdown(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 TABLES: dict[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
+    "adapters": ("adapters", adapters),
     "cold_start": ("cross_encoder", cold_start),
     "context": ("context", context),
     "cross_encoder": ("cross_encoder", cross_encoder),
