@@ -1,8 +1,7 @@
 """Base classes of stores on external engines: search modes, over-fetching, ties, threads and error messages.
 
-`BackendStore` searches any table. `EngineStore` also creates and fills its table. Ids, metadata keys and
-values reach the engine only as hashes or JSON text, so it cannot interpret them as syntax. All engines share
-one definition of equality in filters (`filters.canonical_text`).
+`BackendStore` searches any table. `EngineStore` also creates and fills its table. Its ids, metadata keys and
+values reach the engine only as hashes or JSON text, so it cannot interpret them as syntax.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, wraps
+from operator import itemgetter
 from typing import Any, ClassVar, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from resift._internal.arrays import Array, Vector, np
@@ -36,13 +36,11 @@ T = TypeVar("T")
 P = ParamSpec("P")
 S = TypeVar("S", bound="BackendStore")
 
-TAGS_VERSION = "2"
-"""Version of the tags in a table. Version 1 (Resift 0.2) has no tags for list items."""
+TAGS_VERSION = "2"  # version of the tags in a table. Version 1 (Resift 0.2) has no tags for list items.
 _MAX_VALUE_LENGTH = 80
 _SCORE_TOLERANCE = 1e-5  # engines sum float32 in any order, so scores closer than this may be ties
 
-Document = JsonMapping
-"""A stored document: its id, text and metadata."""
+Document = JsonMapping  # a stored document: its id, text and metadata
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,22 +91,14 @@ def in_thread(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S,
 
 
 class BackendStore(base.HybridSearch):
-    """The engine-independent part of a store.
+    """The engine-independent part of a store. Subclasses fetch the best rows of a keyword or vector search."""
 
-    Subclasses fetch the best rows of a keyword search or the nearest rows of a vector search. If an
-    approximate index returns too few rows that pass the filter, the search is repeated without the index.
-    """
-
-    engine: ClassVar[str] = "Store"
-    """Name of this kind of store in error messages."""
-    max_fetch: ClassVar[int] = sys.maxsize
-    """Maximum number of rows to fetch in order to find k that pass the filter."""
+    engine: ClassVar[str] = "Store"  # name of this kind of store in error messages
+    max_fetch: ClassVar[int] = sys.maxsize  # maximum number of rows to fetch in order to find k that pass the filter
     extra_rows: ClassVar[int] = 0
     """Number of rows to fetch beyond k. Engines break ties differently; Resift breaks them by id."""
-    exact = False
-    """Whether to compare every vector, even if there is an index."""
-    vector_dimension = 0
-    """Dimension of the stored vectors; 0 if unknown."""
+    exact = False  # whether to compare every vector, even if there is an index
+    vector_dimension = 0  # dimension of the stored vectors; 0 if unknown
 
     def __init__(self, name: str, embedder: Embedder | None, mode: Mode, *, threads: int) -> None:
         self.name = check_text(name, "name")
@@ -121,10 +111,8 @@ class BackendStore(base.HybridSearch):
         if base.is_empty_search(query, k, where):
             return []
         tests = self._filter_tests(where)
-        accepts_nothing = any(
-            isinstance(test, Condition) and test.operator == "=" and not test.values for test in tests
-        )
-        if accepts_nothing or not await self._exists():
+        passes_none = any(isinstance(test, Condition) and test.operator == "=" and not test.values for test in tests)
+        if passes_none or not await self._exists():
             return []
         if side == "text":
             return await self._search_text(query, tests, k, source)
@@ -132,19 +120,17 @@ class BackendStore(base.HybridSearch):
             return await self._collect(partial(self._fetch_by_query, query, tests), tests, k, source)
         vector = (await base.embed_texts(self.embedder, [query], kind="query", store=self.name))[0]
         if self.vector_dimension not in (0, len(vector)):
-            raise StoreError(
+            raise self._error(
                 f"The vectors of {self.name!r} have {self.vector_dimension} dimensions, and the embedder returns "
-                f"{len(vector)}. Use the embedder that produced those vectors.",
-                store=self.name,
+                f"{len(vector)}. Use the embedder that produced those vectors."
             )
-        exact = self.exact or not await self._has_vector_index()
         fetch = partial(self._fetch_nearest, vector, tests)
-        hits = await self._collect(partial(fetch, exact=exact), tests, k, source)
-        if not exact and len(hits) < k:  # a filtered search of an approximate index may stop early
-            exact = True
-            hits = await self._collect(partial(fetch, exact=True), tests, k, source)
-        hits.approximate = hits.approximate or not exact
-        return hits
+        if not self.exact and await self._has_vector_index():
+            hits = await self._collect(partial(fetch, exact=False), tests, k, source)
+            if len(hits) >= k:  # a filtered search of an approximate index may stop early
+                hits.approximate = True
+                return hits
+        return await self._collect(partial(fetch, exact=True), tests, k, source)
 
     async def close(self) -> None:
         """Release connections and threads; the next call opens new ones if the engine allows it."""
@@ -185,21 +171,16 @@ class BackendStore(base.HybridSearch):
 
     def _make_hits(self, rows: Iterable[Row], source: str) -> list[Hit]:
         hits = [self._make_hit(row, source) for row in rows]
-        repeated = [id for id, count in Counter(hit.id for hit in hits).items() if count > 1]
-        if repeated:
-            raise StoreError(
-                f"Two rows of {self.name!r} have the id {repeated[0]!r}; set id= to a unique column or combination.",
-                store=self.name,
+        if repeated := [id for id, count in Counter(hit.id for hit in hits).items() if count > 1]:
+            raise self._error(
+                f"Two rows of {self.name!r} have the id {repeated[0]!r}; set id= to a unique column or combination."
             )
         if all(hit.score is None for hit in hits):
             return hits  # without scores, keep the engine's order
         return sorted(hits, key=lambda hit: (hit.score is None, -(hit.score or 0.0), hit.id))
 
     async def _work(self, job: Callable[[], T], *, interrupt: Callable[[], None] | None = None) -> T:
-        """Run blocking work in a thread; engine errors become StoreError.
-
-        If the caller cancels, for instance at its deadline, `interrupt` stops the engine.
-        """
+        """Run blocking work in a thread; `interrupt` stops the engine if the caller is cancelled."""
         with self._explained():
             try:
                 return await self._workers.run(job)
@@ -251,7 +232,10 @@ class BackendStore(base.HybridSearch):
 
     def _explain(self, exc: Exception) -> StoreError:
         """Return a StoreError for an engine error, without its message, which may quote documents."""
-        return StoreError(f"{self.engine} {self.name!r} failed: {type(exc).__name__}.", store=self.name)
+        return self._error(f"{self.engine} {self.name!r} failed: {type(exc).__name__}.")
+
+    def _error(self, message: str, *, transient: bool = False) -> StoreError:
+        return StoreError(message, store=self.name, transient=transient)
 
     def _disconnect(self) -> None:
         """Close connections that this store opened."""
@@ -316,12 +300,9 @@ class EngineStore(BackendStore):
     """A store, on any engine, whose table Resift creates and fills."""
 
     extra_rows = 32
-    stores_terms: ClassVar[bool] = True
-    """Whether the engine stores the terms of each text for keyword search."""
-    table_store: ClassVar[str] = ""
-    """Name of the store class for tables created by other programs."""
-    needed_columns: ClassVar[tuple[str, ...]] = ()
-    """Columns that identify a table created by Resift."""
+    stores_terms: ClassVar[bool] = True  # whether the engine stores the terms of each text for keyword search
+    table_store: ClassVar[str] = ""  # name of the store class for tables created by other programs
+    needed_columns: ClassVar[tuple[str, ...]] = ()  # columns that identify a table created by Resift
 
     def __init__(
         self,
@@ -361,8 +342,8 @@ class EngineStore(BackendStore):
         """Return the documents in the order of the ids; unknown ids are skipped."""
         distinct = base.read_ids(ids)
         pairs = await self._fetch([hash_id(id) for id in distinct], vectors=False)
-        hits = [self._make_hit(Row(document), self.name) for document, _ in pairs]
-        return base.select_by_ids(distinct, {hit.id: hit for hit in hits})
+        hits = {document["id"]: self._make_hit(Row(document), self.name) for document, _ in pairs}
+        return base.select_by_ids(distinct, hits)
 
     async def get_vectors(self, ids: Iterable[str | int]) -> Mapping[str, Vector]:
         """Return id -> unit vector for the documents that have one."""
@@ -384,10 +365,8 @@ class EngineStore(BackendStore):
         pairs = await self._fetch_near(vector, await self._tag_groups(tests), limit, exact=exact)
         # Engines sum float32 in different orders. Summing again in float64 makes scores independent of the order.
         wide = vector.astype(np.float64)
-        rows = [
-            Row(document, float(np.asarray(near, np.float32).astype(np.float64) @ wide)) for document, near in pairs
-        ]
-        return sorted(rows, key=lambda row: -(row.score or 0.0))
+        scored = [(float(np.asarray(near, np.float32).astype(np.float64) @ wide), document) for document, near in pairs]
+        return [Row(document, score) for score, document in sorted(scored, key=itemgetter(0), reverse=True)]
 
     async def _tag_groups(self, tests: Sequence[Test]) -> list[list[str]]:
         groups = tag_groups(tests)
@@ -420,17 +399,15 @@ class EngineStore(BackendStore):
         present = set(columns)
         missing = [name for name in self.needed_columns if name not in present]
         if missing:
-            raise StoreError(
+            raise self._error(
                 f"{table!r} of store {self.name!r} was not created by Resift: it has no {', '.join(missing)}. Use "
-                f"another table, or search this one as it is with {self.table_store}.",
-                store=self.name,
+                f"another table, or search this one as it is with {self.table_store}."
             )
         if embedder not in (None, self._embedder_name):
             current = self._embedder_name or "no embedder"
-            raise StoreError(
+            raise self._error(
                 f"{self.name!r} has vectors from {embedder or 'no embedder'!r}, not from {current!r}; "
-                "their distances are not comparable. Use the embedder of the table, or another table.",
-                store=self.name,
+                "their distances are not comparable. Use the embedder of the table, or another table."
             )
 
     # Implemented by subclasses

@@ -31,8 +31,7 @@ Side = Literal["text", "vectors"]
 HYBRID_DEPTH = 100
 """Minimum depth of each side of a hybrid search: a hit that both sides rank low may be the best after fusion."""
 
-APPROXIMATE = "approximate"
-"""Trace note of a list that came from an approximate index."""
+APPROXIMATE = "approximate"  # trace note of a list that came from an approximate index
 
 
 class Match(NamedTuple):
@@ -61,10 +60,7 @@ class SearchHits(list[Hit]):
 
 
 def read_documents(candidates: Candidates) -> list[Hit]:
-    """Return the documents to store.
-
-    Raises InputError for a document without an id: generated ids would overwrite each other between calls.
-    """
+    """Return the documents to store; raise InputError for one without an id, which could overwrite another."""
     documents = list_documents(candidates, "documents")
     for number, candidate in enumerate(documents):
         if isinstance(candidate, str):
@@ -85,10 +81,7 @@ def read_ids(ids: Iterable[str | int]) -> list[str]:
 
 
 def is_empty_search(query: str, k: int, where: Where | None = None) -> bool:
-    """Return whether the result must be empty, so that no search is needed.
-
-    Raises InputError for invalid arguments.
-    """
+    """Return whether the result must be empty; raise InputError for invalid arguments."""
     if where is not None:
         parse_filter(where)
     text = check_query(query, allow_empty=True)
@@ -182,10 +175,7 @@ class HybridSearch:
 
 
 class StoreView:
-    """One side of a store as a separate store: `docs.text` or `docs.vectors`.
-
-    A `lazy` view has `search_lazy`, which returns hits that load text and metadata on first use.
-    """
+    """One side of a store as a separate store, such as `docs.text`. Only a `lazy` view has `search_lazy`."""
 
     def __init__(
         self, store: Any, side: Side, search: Callable[..., Awaitable[list[Hit]]], *, lazy: bool = False
@@ -227,15 +217,13 @@ class HybridStore(HybridSearch):
 class Workers:
     """A small thread pool for one store, so that a store that hangs does not block the others.
 
-    The threads start on first use, and again after `close` or in a forked child. Queued work never starts if
-    its caller has been cancelled.
+    The threads start on first use, and again after `close` or in a forked child.
     """
 
     def __init__(self, name: str, *, threads: int) -> None:
-        self._name = name
-        self._threads = threads
-        self._lock = threading.Lock()
+        self._name, self._threads = name, threads
         self._pool: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
         after_fork(self)
 
     async def run(self, job: Callable[[], T]) -> T:
@@ -264,10 +252,7 @@ class _End(NamedTuple):
 
 
 async def read_ahead(source: AsyncGenerator[T, None], *, depth: int) -> AsyncGenerator[T, None]:
-    """Yield the items of the source while up to `depth` further items are produced in the background.
-
-    Closing this generator stops the source.
-    """
+    """Yield the items of the source, while up to `depth` more are produced in the background."""
     ready: asyncio.Queue[T | _End] = asyncio.Queue(depth)
 
     async def fill() -> None:

@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from resift.errors import InputError
@@ -84,10 +84,10 @@ class Condition(NamedTuple):
     def accepts(self, value: object) -> bool:
         """Return whether a metadata value passes the test; None means that the document lacks the key."""
         items = filter_values(value)
-        if self.operator in ("=", "!="):
-            equal = any(_is_equal(item, wanted) for item in items for wanted in self.values)
-            return equal is (self.operator == "=")
-        return any(_compare(self.operator, item, self.values[0]) for item in items)
+        if self.operator in _COMPARISONS:
+            return any(_compare(self.operator, item, self.values[0]) for item in items)
+        equal = any(_is_equal(item, wanted) for item in items for wanted in self.values)
+        return equal is (self.operator == "=")
 
     def passes(self, metadata: Metadata) -> bool:
         """Return whether a document's metadata passes."""
@@ -108,10 +108,7 @@ Test: TypeAlias = Condition | AnyOf
 
 
 def parse_filter(where: Where | None) -> list[Test]:
-    """Return the tests of a filter; an empty list for None and {}.
-
-    Raises InputError for values that cannot be tested: None, nested lists, NaN, unknown operators.
-    """
+    """Return the tests of a filter; raise InputError for values that cannot be tested, such as None or NaN."""
     if where is None:
         return []
     if not isinstance(where, Mapping):
@@ -132,10 +129,7 @@ def list_conditions(tests: Iterable[Test]) -> list[Condition]:
     """Return every condition of a filter, including those inside `or`."""
     conditions: list[Condition] = []
     for test in tests:
-        if isinstance(test, AnyOf):
-            conditions += [condition for part in test.filters for condition in list_conditions(part)]
-        else:
-            conditions.append(test)
+        conditions += list_conditions(chain(*test.filters)) if isinstance(test, AnyOf) else [test]
     return conditions
 
 
@@ -177,9 +171,7 @@ def filter_values(value: object) -> list[Value]:
 
 def is_scalar(value: object) -> bool:
     """Return whether a value can be filtered on: a string, a finite number or a boolean."""
-    if isinstance(value, float):
-        return math.isfinite(value)
-    return isinstance(value, (str, int, bool))
+    return isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value))
 
 
 def canonical_text(value: Value) -> str:
@@ -275,16 +267,13 @@ def _compare(name: str, value: Value, limit: Value | Pattern) -> bool:
     if isinstance(limit, str):
         if not isinstance(value, str):
             return False
-        limit_date = _parse_date(limit)
+        limit_date, value_date = _parse_date(limit), _parse_date(value)
         if limit_date is None:
             return compare(value, limit)
-        value_date = _parse_date(value)
         if value_date is None:
             return False
         # A limit without a time means the whole day.
-        if len(limit) == 10:
-            return compare(value_date.date(), limit_date.date())
-        return compare(value_date, limit_date)
+        return compare(value_date.date(), limit_date.date()) if len(limit) == 10 else compare(value_date, limit_date)
     return isinstance(value, (int, float)) and not isinstance(value, bool) and compare(value, limit)
 
 
@@ -309,8 +298,7 @@ _NUMBER = re.compile(r"\A[+-]?(?:\d{1,300}\.?\d{0,300}|\.\d{1,300})(?:[eE][+-]?\
 def parse_shell_filter(tests: Iterable[str]) -> JsonObject:
     """Parse tests such as `topic=food`, `price>=10`, `path=*.md` or `topic in food,drink` into a filter.
 
-    Repeating `=` for a key means that either value matches. A shell has no types, so a value that looks like
-    a number or a boolean matches that value and the text.
+    A shell has no types, so a value that looks like a number or a boolean matches that value and the text.
     """
     expanded: list[str] = []
     for test in tests:

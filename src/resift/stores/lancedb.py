@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from resift._internal.arrays import Array, Vector
 from resift._internal.forking import after_fork, leak
-from resift.errors import StoreError, require
+from resift.errors import require
 from resift.protocols import Embedder
 from resift.stores import backend
 from resift.stores.backend import BackendStore, Document, EngineStore, Record, Row, in_thread
@@ -62,25 +62,21 @@ class LanceDBBackend(BackendStore):
 
     def _connect(self) -> Any:
         if self._forked:
-            raise StoreError(
+            raise self._error(
                 f"LanceDB store {self.name!r} was used before this process was forked, and LanceDB does not "
-                "survive a fork. Start workers with spawn or forkserver, or open the store only in the workers.",
-                store=self.name,
+                "survive a fork. Start workers with spawn or forkserver, or open the store only in the workers."
             )
         if self._connection is None:
             # With an interval of zero, every read sees the writes of other processes.
-            interval = datetime.timedelta(0)
-            self._connection = self._lance.connect(self._uri, read_consistency_interval=interval)
+            self._connection = self._lance.connect(self._uri, read_consistency_interval=datetime.timedelta(0))
         return self._connection
 
     def _list_tables(self) -> Iterator[str]:
-        page: str | None = None
-        while True:
-            response = self._connect().list_tables(page_token=page)
+        response = self._connect().list_tables()
+        yield from response.tables
+        while response.page_token:
+            response = self._connect().list_tables(page_token=response.page_token)
             yield from response.tables
-            page = response.page_token
-            if not page:
-                return
 
     def _disconnect(self) -> None:
         with self._lock:
@@ -102,11 +98,10 @@ class LanceDBOptions(LanceDBFolderOptions, backend.SearchOptions):
 
 
 class LanceDBVectorStore(LanceDBBackend, EngineStore):
-    """A LanceDB table: cosine in vector mode, BM25 in text mode, RRF(60) of both in hybrid mode.
+    """A LanceDB table, created by the first `add`: cosine in vector mode, BM25 in text mode, RRF(60) of both.
 
-    The table is created by the first `add`. Without an embedder the mode is "text"; with one the default is
-    "vector". A table records its embedder and rejects others. Every row is compared until `optimize` builds
-    the index of type `index`; `exact=True` bypasses the index.
+    Without an embedder the mode is "text"; with one the default is "vector". Every row is compared until
+    `optimize` builds the index of type `index`; `exact=True` bypasses the index.
     """
 
     Options = LanceDBOptions

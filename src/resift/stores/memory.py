@@ -19,10 +19,7 @@ from resift.validation import check_text
 
 
 class MemoryStore(base.HybridStore):
-    """Documents in a dict: exact cosine in vector mode, BM25 in text mode, RRF(60) of both in hybrid mode.
-
-    Without an embedder the mode is "text"; with one the default is "vector".
-    """
+    """Documents in a dict: exact cosine (the default with an embedder), BM25 in text mode, or RRF(60) of both."""
 
     def __init__(
         self,
@@ -32,8 +29,7 @@ class MemoryStore(base.HybridStore):
         mode: Mode | None = None,
         language: str = "auto",
     ) -> None:
-        self.name = check_text(name, "name")
-        self.embedder = embedder
+        self.name, self.embedder = check_text(name, "name"), embedder
         self.mode: Mode = base.resolve_mode(mode, embedder, default="vector")
         self._documents: dict[str, Hit] = {}
         self._vectors: dict[str, Array] = {}
@@ -112,10 +108,7 @@ class MemoryStore(base.HybridStore):
 
 
 def score_terms(words: Iterable[Sequence[str]], documents: Sequence[Mapping[str, float]]) -> list[float]:
-    """Return the BM25 score of each document.
-
-    A document maps terms to counts. Each word of the query is a list of alternative terms.
-    """
+    """Return the BM25 score of each document (term -> count). A word of the query is a list of alternative terms."""
     lengths = [math.fsum(counts.values()) for counts in documents]
     mean = math.fsum(lengths) / max(1, len(lengths)) or 1.0
     model = BM25()

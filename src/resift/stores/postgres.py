@@ -43,9 +43,7 @@ _MAX_SCANNED = 100_000  # maximum number of rows that a filtered index search vi
 class PostgresConnectionOptions(Options):
     """Connection to a PostgreSQL server in a pipeline file."""
 
-    dsn: str = option(
-        "Connection string; keep the password out of the file with ${PGPASSWORD}.", kind="address", variables=VARIABLES
-    )
+    dsn: str = option("Connection string, with the password as ${PGPASSWORD}.", kind="address", variables=VARIABLES)
 
 
 def on_connection(
@@ -61,11 +59,7 @@ def on_connection(
 
 
 class PostgresBackend(BackendStore):
-    """Pooled connections to a PostgreSQL server, for Resift's own tables and those of other programs.
-
-    The `options` of the connection string and PGOPTIONS still apply, for instance a search path or a shorter
-    statement timeout.
-    """
+    """Pooled connections to a PostgreSQL server. The `options` of the connection string and PGOPTIONS still apply."""
 
     read_only = False
 
@@ -80,10 +74,9 @@ class PostgresBackend(BackendStore):
             arguments: JsonObject = self._psycopg.conninfo.conninfo_to_dict(dsn)
         except self._psycopg.Error as exc:
             raise InputError("dsn is not a connection string; pass postgresql://user@host/database.") from exc
-        settings = [f"-c statement_timeout={int(timeout_s * 1000)}"]
-        settings.append(arguments.get("options") or os.environ.get("PGOPTIONS", ""))
-        settings.append("-c default_transaction_read_only=on" if self.read_only else "")
-        arguments["options"] = " ".join(filter(None, settings))
+        options = arguments.get("options") or os.environ.get("PGOPTIONS", "")
+        read_only = "-c default_transaction_read_only=on" if self.read_only else ""
+        arguments["options"] = f"-c statement_timeout={int(timeout_s * 1000)} {options} {read_only}"
         arguments.setdefault("connect_timeout", max(2, int(timeout_s)))
         self._arguments = {**arguments, "autocommit": True}
         self._pool: ConnectionPool | None = None
@@ -119,8 +112,9 @@ class PostgresBackend(BackendStore):
 
         return await self._work(work, interrupt=interrupt)
 
+    @on_connection
     def _select_nearest(
-        self, connection: Connection, statement: Any, values: Sequence[object], limit: int, *, exact: bool
+        self, connection: Connection, statement: Any, values: Sequence[object], *, limit: int, exact: bool
     ) -> list[Fields]:
         """Run a search by distance, with the vector index or, if `exact`, without any index."""
         settings = ["enable_indexscan = off"]
@@ -176,11 +170,10 @@ class PostgresOptions(PostgresConnectionOptions, backend.SearchOptions):
 
 
 class PostgresStore(PostgresBackend, EngineStore):
-    """A PostgreSQL table: cosine with pgvector, keyword search with a tsvector, RRF(60) of both in hybrid mode.
+    """A PostgreSQL table, created by the first `add`: pgvector cosine, tsvector keyword search, RRF(60) of both.
 
-    The table is created by the first `add`. Without an embedder the mode is "text"; with one the default is
-    "vector". Values are always bound as parameters, and the table name is a quoted identifier. Every row is
-    compared until `optimize` builds the vector index; `exact=True` bypasses the index.
+    Without an embedder the mode is "text"; with one the default is "vector". Every row is compared until
+    `optimize` builds the vector index; `exact=True` bypasses the index.
     """
 
     Options = PostgresOptions
@@ -258,9 +251,8 @@ class PostgresStore(PostgresBackend, EngineStore):
         rows = await self._select(statement, [self._table.as_string(None), f"%{self._index_name}%"])
         return bool(rows and rows[0][0])
 
-    @on_connection
-    def _fetch_near(
-        self, connection: Connection, query: Array, groups: list[list[str]], limit: int, *, exact: bool
+    async def _fetch_near(
+        self, query: Array, groups: list[list[str]], limit: int, *, exact: bool
     ) -> list[tuple[Document, Vector]]:
         use_vector = exact or self.index == "hnsw"
         column, kind = ("embedding", "vector") if use_vector else _half_column(len(query))
@@ -275,7 +267,7 @@ class PostgresStore(PostgresBackend, EngineStore):
             ties=", key" if exact else "",
         )
         values = [*groups, format_vector(query), limit]
-        rows = self._select_nearest(connection, statement, values, limit, exact=exact)
+        rows = await self._select_nearest(statement, values, limit=limit, exact=exact)
         return [(json.loads(document), json.loads(vector)) for document, vector in rows]
 
     async def _fetch_matching(self, terms: list[str], groups: list[list[str]], limit: int) -> list[Row]:
@@ -331,8 +323,7 @@ class PostgresStore(PostgresBackend, EngineStore):
         )
         connection.execute(self._sql("CREATE INDEX ON {table} USING gin (words)"))
         connection.execute(self._sql("CREATE INDEX ON {table} USING gin (tags)"))
-        language = self._language or "auto"
-        notes = {_EMBEDDER: self._embedder_name, _LANGUAGE: language, _TAGS: backend.TAGS_VERSION}
+        notes = {_EMBEDDER: self._embedder_name, _LANGUAGE: self._language or "auto", _TAGS: backend.TAGS_VERSION}
         comment = self._psycopg.sql.Literal("\n".join(f"{name}: {value}" for name, value in notes.items()))
         connection.execute(self._psycopg.sql.SQL("COMMENT ON TABLE {} IS {}").format(self._table, comment))
 

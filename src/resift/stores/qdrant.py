@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,7 +22,7 @@ from resift.protocols import Embedder
 from resift.stores import backend
 from resift.stores.backend import BackendStore, Document, EngineStore, Record, in_thread
 from resift.stores.base import deprecated_name
-from resift.types import JsonValue
+from resift.types import JsonObject, JsonValue
 from resift.validation import check_arguments, check_number, option
 
 if TYPE_CHECKING:
@@ -73,21 +74,15 @@ class QdrantBackend(BackendStore):
         self._is_local = url is None and (options.get("path") is not None or options.get("location") == ":memory:")
         self._lock = threading.RLock() if self._is_local else contextlib.nullcontext()
         self._owns_client = client is None
-        self._connect: Callable[[], Any] = lambda: client
-        if path is not None:
-            self._connect = lambda: qdrant.QdrantClient(path=str(path), force_disable_check_same_thread=True)
-        elif url is not None:
-            # The version check runs in a separate thread, where a failure would go unnoticed.
-            self._connect = lambda: qdrant.QdrantClient(
-                url=url, api_key=api_key, timeout=wait_s, check_compatibility=False
-            )
+        settings: JsonObject = {"path": str(path), "force_disable_check_same_thread": True}
+        if url is not None:  # the version check runs in a separate thread, where a failure would go unnoticed
+            settings = {"url": url, "api_key": api_key, "timeout": wait_s, "check_compatibility": False}
+        self._connect = partial(qdrant.QdrantClient, **settings)
         try:
-            self._client = self._connect()
+            self._client = self._connect() if client is None else client
         except (OSError, ValueError) as exc:
-            reason = (exc.strerror if isinstance(exc, OSError) else "") or type(exc).__name__
-            raise StoreError(
-                f"Qdrant store {name!r} cannot be opened: {reason}. Correct path= or url=.", store=name
-            ) from exc
+            reason = getattr(exc, "strerror", "") or type(exc).__name__
+            raise self._error(f"Qdrant store {name!r} cannot be opened: {reason}. Correct path= or url=.") from exc
         after_fork(self)
         return 1 if self._is_local else _THREADS
 
@@ -125,11 +120,8 @@ class QdrantBackend(BackendStore):
 
     def _explain(self, exc: Exception) -> StoreError:
         code = getattr(exc, "status_code", None)
-        return StoreError(
-            f"Qdrant store {self.name!r} failed: {type(exc).__name__}{f' {code}' if code else ''}.",
-            store=self.name,
-            transient=code is None or code >= 500,
-        )
+        problem = f"{type(exc).__name__}{f' {code}' if code else ''}"
+        return self._error(f"Qdrant store {self.name!r} failed: {problem}.", transient=code is None or code >= 500)
 
     def _disconnect(self) -> None:
         if self._owns_client:
@@ -147,17 +139,15 @@ class QdrantOptions(QdrantClientOptions, EmbedderOptions):
 class QdrantVectorStore(QdrantBackend, EngineStore):
     """A Qdrant collection on a server (`url`), in a local folder (`path`), or accessed with your own client.
 
-    The collection is created by the first `add`. Point ids are UUIDs derived from the document ids, which are
-    stored in the payload with the text and metadata. On a server, searches use the HNSW index after `optimize`
-    has built it, unless `exact` is set. In a folder or in memory, every vector is compared.
+    The collection is created by the first `add`. On a server, searches use the HNSW index after `optimize` has
+    built it, unless `exact` is set. In a folder or in memory, every vector is compared.
     """
 
     Options = QdrantOptions
-
-    kind = "vector"
-    stores_terms = False
     table_store = "QdrantCollection"
     needed_columns = ("id", "text", "metadata", "tags")
+    kind = "vector"
+    stores_terms = False
 
     @check_arguments
     def __init__(
@@ -244,9 +234,7 @@ class QdrantVectorStore(QdrantBackend, EngineStore):
             models = self._models
             current = models.FieldCondition(key="tags_version", match=models.MatchValue(value=backend.TAGS_VERSION))
             outdated = models.Filter(must_not=[current])
-            points, _ = self._client.scroll(
-                self.collection, scroll_filter=outdated, limit=1, with_payload=False, with_vectors=False
-            )
+            points, _ = self._client.scroll(self.collection, scroll_filter=outdated, limit=1, with_payload=False)
             self._all_lists_tagged = not points
         return backend.TableNotes("none", backend.TAGS_VERSION if self._all_lists_tagged else "")
 
@@ -267,7 +255,7 @@ class QdrantVectorStore(QdrantBackend, EngineStore):
         if not self._client.collection_exists(self.collection):
             return False
         if not self._is_checked:
-            points, _ = self._client.scroll(self.collection, limit=1, with_payload=True, with_vectors=False)
+            points, _ = self._client.scroll(self.collection, limit=1)
             for point in points:
                 self._check_table(self.collection, point.payload or ())
             self._is_checked = bool(points)

@@ -1,8 +1,8 @@
 """check_cypher: proves that a Cypher statement is read-only, without running it or using an engine.
 
-The parser knows just enough grammar to decide whether an operand is expected or has just ended. A clause can
-start only after an operand. So a word such as `set` is a name where an operand is expected, and a clause
-after an operand. Two operands in a row are rejected, because they would be the sign of a misread word.
+The parser knows just enough grammar to decide whether an operand is expected or has just ended. So a word such
+as `set` is a name where an operand is expected, and a clause after an operand. Two operands in a row, the sign
+of a misread word, are rejected.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ _ESCAPE_OR_PAIR = re.compile(r"\\\\|\\u+([0-9a-fA-F]{4})|\\U([0-9a-fA-F]{8})")
 
 
 def check_cypher(statement: str, *, procedures: Iterable[str] = (), functions: Iterable[str] = ()) -> None:
-    """Raise UnsafeCypherError unless the statement is provably read-only.
+    """Raise UnsafeCypherError unless the statement is provably read-only. Nothing is executed.
 
     `procedures` and `functions` extend the built-in allowlists, for instance with the macros of a database.
-    Names are case-insensitive. Nothing is executed and no engine is needed.
     """
     if not isinstance(statement, str):
         raise UnsafeCypherError(f"the statement is a {type(statement).__name__}, not a string")
@@ -42,18 +41,15 @@ def check_cypher(statement: str, *, procedures: Iterable[str] = (), functions: I
 
 
 def check_cypher_for(store: object, statement: str) -> None:
-    """Check a statement before it is sent to any kind of graph store.
-
-    The `procedures` and `functions` of the store, if it has them, extend the built-in allowlists.
-    """
+    """Check a statement with the allowlists of any kind of graph store: its `procedures` and `functions`."""
     check_cypher(statement, procedures=getattr(store, "procedures", ()), functions=getattr(store, "functions", ()))
 
 
 def _read_names(argument: str, names: Iterable[str]) -> set[str]:
-    extra = names if isinstance(names, (str, bytes)) or not isinstance(names, Iterable) else list(names)
-    if not isinstance(extra, list) or not all(isinstance(name, str) for name in extra):
+    extra = [None] if isinstance(names, (str, bytes)) or not isinstance(names, Iterable) else list(names)
+    if not all(isinstance(name, str) for name in extra):
         raise InputError(f"{argument} is a {type(names).__name__}; pass a list of names.")
-    return {name.lower() for name in extra}
+    return {str(name).lower() for name in extra}
 
 
 def _decode_escape(match: re.Match[str]) -> str:
@@ -97,10 +93,8 @@ class _Parser:
     def __init__(
         self, text: str, statement: Sequence[Token], procedures: frozenset[str], functions: frozenset[str]
     ) -> None:
-        self._text = text
-        self._tokens = statement
-        self._procedures = procedures
-        self._functions = functions
+        self._text, self._tokens = text, statement
+        self._procedures, self._functions = procedures, functions
         self._index = 0
         self._frames = [_Frame("", CLAUSE, query=True)]
 
@@ -172,15 +166,13 @@ class _Parser:
 
     def _read_dotted_name(self) -> tuple[str, int]:
         """Return the dotted name at this position, in lowercase, and its number of tokens."""
-        parts: list[str] = []
-        ahead = 0
-        while self._peek(ahead).kind in (WORD, NAME):
-            parts.append(self._peek(ahead).text)
-            ahead += 1
-            if not (self._peek(ahead).is_(".") and self._peek(ahead + 1).kind in (WORD, NAME)):
-                break
-            ahead += 1
-        return ".".join(parts).lower(), ahead
+        if self._peek().kind not in (WORD, NAME):
+            return "", 0
+        name, length = self._peek().text, 1
+        while self._peek(length).is_(".") and self._peek(length + 1).kind in (WORD, NAME):
+            name += f".{self._peek(length + 1).text}"
+            length += 2
+        return name.lower(), length
 
     # Words
 
@@ -230,10 +222,7 @@ class _Parser:
         return self._peek(1).is_(":") and before.is_("{", ",")
 
     def _take_function_call(self) -> bool:
-        """Take the name and opening bracket of a function call; return False if there is no call here.
-
-        A name may precede a bracket nowhere else, so no call bypasses the allowlist.
-        """
+        """Take the name and opening bracket of an allowed function call; return False if there is no call here."""
         name, length = self._read_dotted_name()
         if not self._peek(length).is_("("):
             return False
@@ -245,15 +234,11 @@ class _Parser:
 
     def _take_word_after_operand(self, key: str) -> None:
         top, following = self._top, self._peek(1)
-        is_path_word = top.star and key in PATH_WORDS
-        if self._peek(-1).kind == NUMBER and key in ("PATH", "PATHS", "GROUP", "GROUPS"):
-            is_path_word = True
-        if key in tokens.INFIX:
+        counts_paths = self._peek(-1).kind == NUMBER and key in ("PATH", "PATHS", "GROUP", "GROUPS")
+        if key in tokens.INFIX or (key == "NOT" and following.key in ("NULL", "IN")):
             self._advance(OPERAND)
         elif key in ("STARTS", "ENDS") and following.key == "WITH":
             self._advance(OPERAND, tokens=2)
-        elif key == "NOT" and following.key in ("NULL", "IN"):
-            self._advance(OPERAND)
         elif key == "AS":
             self._index += 1
             if top.function == "cast":
@@ -271,7 +256,7 @@ class _Parser:
             self._advance(AFTER)
         elif key == "WHERE" or (key == "FROM" and top.function == "trim"):
             self._advance(OPERAND)
-        elif is_path_word:
+        elif counts_paths or (top.star and key in PATH_WORDS):
             self._advance(AFTER)
         else:
             self._take_clause(key)
@@ -419,11 +404,10 @@ class _Parser:
             self._advance(OPERAND)
         elif text in (":", "::"):
             self._advance(LABEL)
-        elif text == "!" and top.state == AFTER:
-            if following.is_("="):
-                self._advance(OPERAND, tokens=2)
-            else:  # the factorial of the preceding operand
-                self._advance(AFTER)
+        elif text == "!" and top.state == AFTER and following.is_("="):
+            self._advance(OPERAND, tokens=2)
+        elif text == "!" and top.state == AFTER:  # the factorial of the preceding operand
+            self._advance(AFTER)
         elif text == ".":
             if following.kind not in (WORD, NAME) and not following.is_("*"):
                 raise self._error("a dot without a property name")

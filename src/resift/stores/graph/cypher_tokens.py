@@ -1,7 +1,4 @@
-"""Tokenizer for Cypher. `cypher_words.toml` lists the words known to the guard.
-
-The tokenizer rejects text that two engines could interpret differently. The guard rejects unlisted names.
-"""
+"""Tokenizer for Cypher, which rejects text that two engines could interpret differently."""
 
 from __future__ import annotations
 
@@ -65,11 +62,11 @@ def tokenize(text: str) -> list[Token]:
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
-            open_kinds = [kind for mark, kind in _UNTERMINATED if text.startswith(mark, position)]
             reason = "a character that is not allowed outside a string"
-            raise make_error(
-                text, position, f"a {open_kinds[0]} starts here and does not end" if open_kinds else reason
-            )
+            for mark, kind in _UNTERMINATED:
+                if text.startswith(mark, position):
+                    reason = f"a {kind} starts here and does not end"
+            raise make_error(text, position, reason)
         kind = str(match.lastgroup)
         _check_token(text, kind, match)
         if kind not in ("space", "line", "block"):
@@ -81,9 +78,8 @@ def tokenize(text: str) -> list[Token]:
 
 def make_error(text: str, position: int, reason: str) -> UnsafeCypherError:
     """Return an error with the line and column of a position in the text."""
-    line = text.count("\n", 0, position) + 1
-    column = position - (text.rfind("\n", 0, position) + 1) + 1
-    return UnsafeCypherError(reason, line=line, column=column)
+    column = position - text.rfind("\n", 0, position)
+    return UnsafeCypherError(reason, line=text.count("\n", 0, position) + 1, column=column)
 
 
 def _check_token(text: str, kind: str, match: re.Match[str]) -> None:

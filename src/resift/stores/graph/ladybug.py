@@ -22,8 +22,9 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, BinaryIO, cast
 
+from resift._internal.files import write_all
 from resift.errors import InputError, MissingExtraError, StoreError
 from resift.external.candidates import first_text
 from resift.external.records import read_text
@@ -37,19 +38,14 @@ MAX_ANSWER_BYTES = 64 << 20
 _START_TIMEOUT_S = 30.0
 _POLL_INTERVAL_S = 0.02
 
-Request = tuple[str, JsonObject, int, int]
-"""Statement, parameters, timeout in milliseconds, and the maximum number of rows."""
-
-
-# Parent process
+Request = tuple[str, JsonObject, int, int]  # statement, parameters, timeout in milliseconds, maximum number of rows
 
 
 class EngineProcess:
     """A child process with one open database that runs one statement at a time."""
 
     def __init__(self, path: str, *, store: str, memory_bytes: int, threads: int) -> None:
-        self._store = store
-        self._memory_bytes = memory_bytes
+        self._store, self._memory_bytes = store, memory_bytes
         self._responses: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         # -P: the script's folder must not come first on the child's import path.
         self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and script
@@ -73,8 +69,7 @@ class EngineProcess:
     def run(self, request: Request, *, timeout_s: float) -> JsonObject:
         """Return the engine's response. If it does not arrive in time, end the process and raise StoreError."""
         try:
-            assert self._process.stdin is not None  # noqa: S101 - opened as a pipe
-            _write(self._process.stdin, pickle.dumps(request))
+            write_all(cast("BinaryIO", self._process.stdin), pickle.dumps(request))
         except OSError as exc:
             self.end()
             raise StoreError(f"The engine process of {self._store!r} has ended.", store=self._store) from exc
@@ -85,15 +80,13 @@ class EngineProcess:
         with contextlib.suppress(OSError):
             self._process.kill()
         self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
+        for pipe in filter(None, (self._process.stdin, self._process.stdout)):
             with contextlib.suppress(OSError, ValueError):
-                if pipe is not None:
-                    pipe.close()
+                pipe.close()
 
     def _read_responses(self) -> None:
-        assert self._process.stdout is not None  # noqa: S101 - opened as a pipe
         with contextlib.suppress(OSError, ValueError):
-            for line in self._process.stdout:
+            for line in self._process.stdout or ():
                 self._responses.put(line)
         self._responses.put(None)
 
@@ -129,13 +122,6 @@ def resident_bytes(pid: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def _write(target: IO[bytes], data: bytes) -> None:
-    """Write without a buffer, which would lose bytes if the process is stopped and continued."""
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(target.fileno(), rest) :]
-
-
 # Child process
 
 
@@ -165,12 +151,12 @@ def main(path: str, buffer_pool_bytes: int, threads: int) -> None:
         _send(output, _execute(connection, requests.get()))
 
 
-def _send(target: IO[bytes], response: JsonObject) -> None:
+def _send(target: BinaryIO, response: JsonObject) -> None:
     body = json.dumps(response).encode()
     if len(body) > MAX_ANSWER_BYTES:
         message = f"The rows take {len(body)} bytes, more than {MAX_ANSWER_BYTES}"
         body = json.dumps({"error": message, "kind": "size"}).encode()
-    _write(target, body + b"\n")
+    write_all(target, body + b"\n")
 
 
 def _execute(connection: Any, request: Request) -> JsonObject:
@@ -178,29 +164,25 @@ def _execute(connection: Any, request: Request) -> JsonObject:
     try:
         connection.set_query_timeout(timeout_ms)
         result = connection.execute(statement, parameters)
-        columns = result.get_column_names()
         rows: list[list[JsonValue]] = []
         while len(rows) < max_rows and result.has_next():
             rows.append([_to_json(value) for value in result.get_next()])
-        result.close()
+        return {"columns": result.get_column_names(), "rows": rows}
     except Exception as exc:
         return {"error": str(exc), "kind": "statement"}
-    return {"columns": columns, "rows": rows}
 
 
 def _to_json(value: object) -> JsonValue:
     """Convert a value to JSON data. Nodes and relationships keep their labels but not their internal ids."""
-    if value is None or isinstance(value, (bool, int, str)):
+    if value is None or isinstance(value, (bool, int, str)) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
     if isinstance(value, dict):
         return {str(key): _to_json(v) for key, v in value.items() if key not in ("_ID", "_SRC", "_DST")}
     if isinstance(value, (list, tuple, set)):
         return [_to_json(item) for item in value]
     if isinstance(value, bytes):
         return value.hex()
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)  # also NaN and infinity
 
 
 if __name__ == "__main__":
@@ -227,8 +209,8 @@ class LadybugOptions(Options):
 class LadybugGraphStore:
     """Runs read-only Cypher: checked by a guard, on a read-only database, with limits on time, rows and memory.
 
-    The engine runs in `processes` child processes, started on first use. A statement that exceeds a limit or
-    crashes ends only its own process and raises StoreError. The next statement gets a new process.
+    The engine runs in `processes` child processes. A statement that exceeds a limit or crashes ends only its
+    own process and raises StoreError.
     """
 
     Options = LadybugOptions
@@ -254,8 +236,7 @@ class LadybugGraphStore:
             check_number(value, limit, gt=0)
         if importlib.util.find_spec("ladybug") is None:
             raise MissingExtraError("ladybug", "graph")
-        self.name = name
-        self.path = Path(path)
+        self.name, self.path = name, Path(path)
         self.procedures, self.functions = tuple(procedures), tuple(functions)
         self._id_column, self._text_column = id_column, text_column
         self._timeout_s, self._max_rows = timeout_s, max_rows
@@ -267,17 +248,14 @@ class LadybugGraphStore:
         self._closed = False
 
     async def query(self, cypher: str, parameters: JsonMapping | None = None, *, k: int) -> list[Hit]:
-        """Run a statement and return at most k of its rows as hits, in row order.
-
-        Raises UnsafeCypherError for a statement that may do more than read, before it reaches the engine, and
-        StoreError if the engine fails or a limit is exceeded.
-        """
+        """Return at most k rows of a statement as hits, in row order; raise UnsafeCypherError if it may write."""
         check_cypher_for(self, cypher)
         values = _check_parameters(parameters)
         if check_k(k) == 0:
             return []
         running: list[EngineProcess] = []
         cancelled = threading.Event()
+        request = (cypher, values, int(self._timeout_s * 1000), self._max_rows)
 
         def run() -> JsonObject:
             with self._lend_engine() as engine:
@@ -286,7 +264,6 @@ class LadybugGraphStore:
                     engine.end()
                 try:
                     # The engine's own timeout expires first. The process is killed only if that fails.
-                    request = (cypher, values, int(self._timeout_s * 1000), self._max_rows)
                     return engine.run(request, timeout_s=self._timeout_s + 0.5)
                 finally:
                     running.clear()  # the process may now serve another query
@@ -306,17 +283,14 @@ class LadybugGraphStore:
         """End the engine processes; later queries raise StoreError."""
         with self._lock:
             self._closed = True
-            idle, self._idle = self._idle, []
-        for engine in idle:
-            await asyncio.to_thread(engine.end)
+        while self._idle:
+            await asyncio.to_thread(self._idle.pop().end)
         self._workers.close()
 
     def _make_hits(self, columns: Sequence[str], rows: Sequence[Sequence[JsonValue]], k: int) -> list[Hit]:
         """Return at most k hits in row order; rows with an id seen before are skipped.
 
-        The id is the value of the id column, else the property of that name if the row has a single node, else
-        a hash of the row. The text is found the same way, or else as in any record
-        (`resift.external.records`). The score is 1/rank, so that sorting by score keeps the row order.
+        The id is the value of the id column, else of that property of the only node, else a hash of the row.
         """
         hits: dict[str, Hit] = {}
         for row in rows:
@@ -347,9 +321,8 @@ class LadybugGraphStore:
         if engine is None:
             if not self.path.exists():
                 raise self._error(f"has no database file at {self.path}; build the graph first, or correct the path")
-            engine = EngineProcess(
-                str(self.path), store=self.name, memory_bytes=self._memory_bytes, threads=self._threads
-            )
+            limits = {"memory_bytes": self._memory_bytes, "threads": self._threads}
+            engine = EngineProcess(str(self.path), store=self.name, **limits)
         try:
             yield engine
         finally:
@@ -376,10 +349,7 @@ class LadybugGraphStore:
 
 
 def _check_parameters(parameters: JsonMapping | None) -> JsonObject:
-    """Return the parameters as a dict of plain values; raise InputError for other objects.
-
-    The engine would scan the data of such objects.
-    """
+    """Return the parameters; raise InputError for objects other than plain values, whose data the engine would scan."""
     values = dict(check_mapping(parameters, "parameters") or {})
     for key, value in values.items():
         if not isinstance(key, str) or not _PARAMETER_NAME.fullmatch(key):
@@ -387,10 +357,8 @@ def _check_parameters(parameters: JsonMapping | None) -> JsonObject:
         stack = [value]
         while stack:
             item = stack.pop()
-            if isinstance(item, (list, tuple)):
-                stack.extend(item)
-            elif isinstance(item, dict):
-                stack.extend(item.values())
+            if isinstance(item, (list, tuple, dict)):
+                stack.extend(item.values() if isinstance(item, dict) else item)
             elif not isinstance(item, _PARAMETER_TYPES):
                 raise InputError(
                     f"Parameter {key!r} contains a value of type {type(item).__name__}; pass strings, "

@@ -1,9 +1,8 @@
 """The index file: its tables, file metadata, checksums, connections and error messages.
 
-A checksum covers the row number and the length of each part. It detects changed bytes, rows swapped by a
-damaged page, and characters moved between columns. It cannot detect a row that a damaged index hides. To
-detect those, a second table counts the rows of each attribute, ids are in two indexes, and each block of
-posting lists names the first term of the next block.
+A checksum covers the row number and the length of each part. It cannot detect a row that a damaged index hides.
+So a second table counts the rows of each attribute, ids are in two indexes, and each block of posting lists
+names the first term of the next block.
 """
 
 from __future__ import annotations
@@ -25,13 +24,10 @@ from resift._internal.forking import after_fork, leak
 from resift.errors import StoreError, shell_path
 
 SCHEMA_VERSION = 4
-LEGACY_VERSION = 2
-"""Schema of Resift 0.2, with an FTS5 table instead of postings and no attributes for list values."""
+LEGACY_VERSION = 2  # schema of Resift 0.2, with an FTS5 table instead of postings and no attributes for list values
 APPLICATION_ID = 0x52534654  # "RSFT"
 BUSY_TIMEOUT_S = 30.0
 _FIRST_BYTES = b"SQLite format 3\0"
-
-FileStamp = tuple[int, int, int]
 
 _SCHEMA = resources.files("resift.stores.sqlite").joinpath("schema.sql").read_text(encoding="utf-8")
 _DEFINITIONS = re.findall(r"^CREATE ((?:TABLE|INDEX) (\w+) [^;]+);", _SCHEMA, re.MULTILINE)
@@ -64,8 +60,7 @@ class Connection(sqlite3.Connection):
     """A connection, with the schema version of the file when it was opened."""
 
     version = SCHEMA_VERSION
-    stamp: FileStamp | None = None
-    """Identity of the file if it is read without locks."""
+    stamp: tuple[int, int, int] | None = None  # identity of the file if it is read without locks
 
     def __del__(self) -> None:
         """Close without the ResourceWarning of Python 3.13, because users need not close an Index."""
@@ -84,11 +79,7 @@ SELECT_FACTS = "SELECT name, value FROM facts"
 
 
 class FileMetadata(NamedTuple):
-    """Metadata of an index file.
-
-    `generation` counts writes. `analyzer` is the version of the text analysis that produced the terms, and
-    `languages` are the languages of their stems. `documents` and `tokens` are the collection statistics of BM25.
-    """
+    """Metadata of an index file: the generation counts writes, `languages` are those of the stems."""
 
     version: int
     generation: int
@@ -148,12 +139,6 @@ def write_metadata(connection: sqlite3.Connection, facts: Mapping[str, object]) 
     connection.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", pairs)
 
 
-def write_segments(connection: sqlite3.Connection, segments: tuple[Segment, ...]) -> None:
-    """Record the segments of the keyword index, oldest first."""
-    text = " ".join(f"{segment.number}:{segment.documents}" for segment in segments)
-    write_metadata(connection, {"segments": text})
-
-
 def sign_metadata(connection: sqlite3.Connection) -> None:
     """Update the checksum of the file metadata, as the last step of every write."""
     facts: dict[str, str] = dict(connection.execute(SELECT_FACTS))
@@ -161,8 +146,10 @@ def sign_metadata(connection: sqlite3.Connection) -> None:
 
 
 def sign_definitions(connection: sqlite3.Connection) -> None:
-    """Record the checksum of the table definitions of the current schema version."""
+    """Record the current schema version and the checksum of its table definitions."""
     write_metadata(connection, {"schema": _definitions_checksum(connection, SCHEMA_VERSION)})
+    sign_metadata(connection)
+    connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
 
 
 def create_tables(connection: sqlite3.Connection, facts: Mapping[str, str]) -> None:
@@ -178,34 +165,25 @@ def create_tables(connection: sqlite3.Connection, facts: Mapping[str, str]) -> N
             if "locked" not in str(exc) or time.monotonic() > give_up_at:
                 raise
             time.sleep(0.01)
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with connection:  # commits, or rolls back on any error
+        connection.execute("BEGIN IMMEDIATE")
         # Check inside the transaction, where the second of two processes sees the tables of the first.
         if count_tables(connection) == 0:
             for definition in TABLES.values():
                 connection.execute(f"CREATE {definition}")
             write_metadata(connection, facts)
             sign_definitions(connection)
-            sign_metadata(connection)
             connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
 
 
 def count_tables(connection: sqlite3.Connection) -> int:
     """Return the number of tables and indexes in the file."""
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    return int(tables)
+    return int(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
 
 
 def read_version(connection: sqlite3.Connection) -> int:
     """Return the schema version; 0 for an empty database."""
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    return int(version)
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def _facts_checksum(facts: Mapping[str, str]) -> str:
@@ -235,9 +213,7 @@ class DatabaseFile:
         self, path: str | os.PathLike[str], *, name: str, facts: Mapping[str, str] | None, read_only: bool
     ) -> None:
         """Open the file. `facts` is the metadata for a new file, or None if a missing file is an error."""
-        self.path = Path(path)
-        self.name = name
-        self.read_only = read_only
+        self.path, self.name, self.read_only = Path(path), name, read_only
         self._lock = threading.Lock()
         self._idle: list[Connection] = []
         self._pool_number = 0  # connections of an earlier pool are closed when they are returned
@@ -258,10 +234,7 @@ class DatabaseFile:
 
     @contextlib.contextmanager
     def reading(self, *, reopen: bool = False) -> Iterator[Connection]:
-        """Lend a connection for reading. The caller starts the read transaction.
-
-        `reopen` allows reading even after `close`, because hits may outlive their store.
-        """
+        """Lend a connection for reading; with `reopen` even after `close`, because hits may outlive their store."""
         if reopen and self.closed:
             file = DatabaseFile(self.path, name=self.name, facts=None, read_only=True)
             with contextlib.closing(file), file.reading() as connection:
@@ -271,36 +244,28 @@ class DatabaseFile:
             try:
                 yield connection
             finally:
-                # An open snapshot would prevent truncation of the write-ahead log.
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
+                connection.rollback()  # an open snapshot would prevent truncation of the write-ahead log
             if connection.stamp is not None and connection.stamp != self._read_stamp():
-                raise FileReplacedError(
-                    f"{self.path} changed while it was being read.", store=self.name, transient=True
-                )
+                problem = f"{self.path} changed while it was being read."
+                raise FileReplacedError(problem, store=self.name, transient=True)
 
     @contextlib.contextmanager
     def writing(self, convert: Callable[[Connection], None] | None = None) -> Iterator[Connection]:
-        """Lend a connection in a write transaction, which is rolled back on any error.
-
-        `convert` upgrades a file of an older version in the same transaction.
-        """
+        """Lend a connection in a write transaction, rolled back on any error; `convert` first upgrades old files."""
         self.require_writable()
         with self._lend() as connection:
-            # Take the write lock now, because upgrading a read lock later can fail.
-            connection.execute("BEGIN IMMEDIATE")
             try:
-                if convert is not None and read_version(connection) < SCHEMA_VERSION:
-                    convert(connection)
-                    connection.version = SCHEMA_VERSION
-                yield connection
-                # Readers compare generations and reload only the blocks that changed since their own.
-                connection.execute("UPDATE facts SET value = value + 1 WHERE name = 'generation'")
-                sign_metadata(connection)
-                connection.execute("COMMIT")
+                with connection:  # commits, or rolls back on any error
+                    # Take the write lock now, because upgrading a read lock later can fail.
+                    connection.execute("BEGIN IMMEDIATE")
+                    if convert is not None and read_version(connection) < SCHEMA_VERSION:
+                        convert(connection)
+                        connection.version = SCHEMA_VERSION
+                    yield connection
+                    # Readers compare generations and reload only the blocks that changed since their own.
+                    connection.execute("UPDATE facts SET value = value + 1 WHERE name = 'generation'")
+                    sign_metadata(connection)
             except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
                 connection.version = read_version(connection)
                 raise
 
@@ -325,8 +290,8 @@ class DatabaseFile:
         if self.read_only and not was_closed and _sidecar(self.path, "-wal").exists():
             # Read-only connections leave -wal and -shm behind. A writable one removes them if it is the last.
             with contextlib.suppress(sqlite3.Error):
-                uri = f"file:{quote(str(self.path.absolute()))}?mode=rw"
-                with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=0)) as last:
+                last = sqlite3.connect(_uri(self.path, "rw"), uri=True, timeout=0)
+                with contextlib.closing(last):
                     read_version(last)
 
     def reset_after_fork(self) -> None:
@@ -353,11 +318,9 @@ class DatabaseFile:
     def _lend(self) -> Iterator[Connection]:
         with self.translate_errors():
             self.require_open()
-            connection: Connection | None = None
             with self._lock:
                 pool_number = self._pool_number
-                if self._idle:
-                    connection = self._idle.pop()
+                connection = self._idle.pop() if self._idle else None
             # Another process may have converted the file, or replaced it while we read without locks.
             if connection is not None and (
                 connection.version != read_version(connection)
@@ -365,8 +328,7 @@ class DatabaseFile:
             ):
                 connection.close()
                 connection = None
-            if connection is None:
-                connection = self._connect()
+            connection = connection or self._connect()
             try:
                 yield connection
             finally:
@@ -378,8 +340,7 @@ class DatabaseFile:
                     connection.close()
 
     def _connect(self) -> Connection:
-        uri = f"file:{quote(str(self.path.absolute()))}?mode={'ro' if self.read_only else 'rwc'}"
-        stamp = None
+        uri, stamp = _uri(self.path, "ro" if self.read_only else "rwc"), None
         folder_is_writable = os.access(self.path.absolute().parent, os.W_OK)
         if self.read_only and not folder_is_writable and not _sidecar(self.path, "-wal").exists():
             # A reader of a WAL file must create a -shm file, or declare that the file is immutable. A writer may
@@ -403,7 +364,7 @@ class DatabaseFile:
             raise
         return connection
 
-    def _read_stamp(self) -> FileStamp:
+    def _read_stamp(self) -> tuple[int, int, int]:
         if _sidecar(self.path, "-wal").exists():
             return (0, 0, 0)  # a writer exists, so use locks from now on
         status = self.path.stat()
@@ -422,8 +383,8 @@ class DatabaseFile:
                 f"resift index {shell_path(self.path)} --store my.db"
             )
         # Catch paths below a file, such as "notes.txt/my.db".
-        parent = next((parent for parent in self.path.absolute().parents if parent.exists()), None)
-        if parent is not None and not parent.is_dir():
+        parent = next((parent for parent in self.path.absolute().parents if parent.exists()), self.path.parent)
+        if parent.exists() and not parent.is_dir():
             raise self._error(
                 f"{self.path} cannot be opened: {parent} is a file, not a folder. Choose another place for the index."
             )
@@ -477,21 +438,23 @@ class DatabaseFile:
         )
 
     def _explain(self, exc: sqlite3.Error) -> StoreError:
-        reason = str(exc)
+        reason, path = str(exc), self.path
         if "locked" in reason or "busy" in reason:
-            why = f"{self.path} is busy: another process has locked it for {BUSY_TIMEOUT_S:.0f} s. Try again."
+            why = f"{path} is busy: another process has locked it for {BUSY_TIMEOUT_S:.0f} s. Try again."
             return StoreError(why, store=self.name, transient=True)
         if any(word in reason for word in ("not a database", "malformed", "not UTF-8", "no such", "corrupt")):
             return self._corruption_error(reason)
         if "unable to open" in reason:
-            why = f"{self.path} cannot be opened. Check that its folder exists and is writable."
-        elif "readonly" in reason:
-            why = f"{self.path} cannot be written. Check its permissions, or open it with read_only=True."
-        elif "full" in reason:
-            why = f"{self.path}: the disk is full. Free some space and run again; nothing acknowledged is lost."
-        else:
-            why = f"{self.path}: {reason}."
-        return self._error(why)
+            return self._error(f"{path} cannot be opened. Check that its folder exists and is writable.")
+        if "readonly" in reason:
+            return self._error(f"{path} cannot be written. Check its permissions, or open it with read_only=True.")
+        if "full" in reason:
+            reason = "the disk is full. Free some space and run again; nothing acknowledged is lost"
+        return self._error(f"{path}: {reason}.")
+
+
+def _uri(path: Path, mode: str) -> str:
+    return f"file:{quote(str(path.absolute()))}?mode={mode}"
 
 
 def _sidecar(path: Path, suffix: str) -> Path:

@@ -6,9 +6,6 @@ accumulate. Deleted rows stay in the lists until a merge drops them, and readers
 
 A posting list is `count, (gap, count)*` in variable-length integers. Lists are stored in blocks of 2 kB.
 Each block names the first term of the next one, so a block also proves which terms are not in its segment.
-
-SQLite's own `bm25()` has fixed parameters and visits matches one by one. Here a term is scored in one pass,
-and k1 and b are those of published baselines.
 """
 
 from __future__ import annotations
@@ -27,7 +24,8 @@ from types import ModuleType
 from typing import NamedTuple
 
 from resift._internal.arrays import Array
-from resift.stores.sqlite.database import LEGACY_VERSION, Connection, IndexCorruptedError, Segment, checksum
+from resift.stores.sqlite import database
+from resift.stores.sqlite.database import Connection, IndexCorruptedError, Segment, checksum
 from resift.stores.sqlite.rows import ABSENT, BLOCK_ROWS, RowList, read_lengths
 from resift.text.analysis import BM25, idf
 
@@ -37,15 +35,11 @@ _MIN_BYTES_FOR_NUMPY = 256
 _MIN_DOCUMENTS_FOR_NUMPY = 16
 _BLOCK_BYTES = 1800  # with 8 kB pages, SQLite keeps up to 2 kB of a row out of overflow pages
 
-Word = tuple[str, ...]
-"""Index terms that count as one query word: its stems in the languages of the index."""
+Word = tuple[str, ...]  # index terms that count as one query word: its stems in the languages of the index
 
 
 class Occurrences(NamedTuple):
-    """The rows that contain a term, in ascending order, and its count in each row.
-
-    Both are numpy arrays, or lists if numpy is not installed.
-    """
+    """The rows that contain a term, in ascending order, and its counts: arrays, or lists if numpy is not installed."""
 
     rows: Array | list[int]
     counts: Array | list[int]
@@ -182,6 +176,11 @@ class SegmentWriter:
         self._connection = connection
         self._documents = documents
 
+    def save(self) -> None:
+        """Record the segments in the metadata of the file, oldest first."""
+        text = " ".join(f"{segment.number}:{segment.documents}" for segment in self.segments)
+        database.write_metadata(self._connection, {"segments": text})
+
     def add(self, documents: Sequence[tuple[int, Sequence[str]]]) -> None:
         """Write (row, terms) pairs as a new segment, and merge small segments."""
         if documents:
@@ -198,10 +197,7 @@ class SegmentWriter:
             limit *= _MERGE_FACTOR
 
     def merge(self, newest: int) -> None:
-        """Merge the newest segments into one.
-
-        Deleted rows are dropped if all segments are merged, or if a quarter of all rows are deleted.
-        """
+        """Merge the newest segments; drop deleted rows if all are merged, or if a quarter of all are deleted."""
         older, merged = self.segments[:-newest], self.segments[-newest:]
         number = self.segments[-1].number + 1
         indexed = sum(segment.documents for segment in self.segments)
@@ -219,10 +215,10 @@ class SegmentWriter:
             for _, group in groupby(heapq.merge(*cursors), key=itemgetter(0)):
                 combined = _concatenate(list(group))
                 if purge:
-                    pairs = [pair for pair in zip(*combined.decode(), strict=True) if is_present(pair[0])]
+                    pairs = [(int(row), int(n)) for row, n in zip(*combined.decode(), strict=True) if is_present(row)]
                     remaining.update(row for row, _ in pairs)
                     if pairs:
-                        yield encode_list(combined.term, [int(value) for pair in pairs for value in pair])
+                        yield encode_list(combined.term, [value for pair in pairs for value in pair])
                 else:
                     yield combined
 
@@ -284,7 +280,7 @@ def _encode_integers(values: Iterable[int]) -> bytes:
 
 def read_occurrences(connection: Connection, segments: Sequence[Segment], term: str) -> Occurrences:
     """Return the rows that contain a term, including deleted rows, and its count in each."""
-    if connection.version == LEGACY_VERSION:
+    if connection.version == database.LEGACY_VERSION:
         return _read_legacy_occurrences(connection, term)
     numbers = ",".join(f"({segment.number})" for segment in segments) or "(0)"
     # Read one block per segment: the one that would contain the term.
@@ -323,11 +319,11 @@ def _read_legacy_occurrences(connection: sqlite3.Connection, term: str) -> Occur
     return Occurrences.from_lists(sorted(counts), [counts[row] for row in sorted(counts)])
 
 
-def iterate_legacy_terms(connection: sqlite3.Connection) -> Iterator[tuple[str, Counter[int]]]:
-    """Yield (term, row -> count) from the FTS5 table of a legacy file, in term order."""
+def iterate_legacy_terms(connection: sqlite3.Connection) -> Iterator[tuple[str, Iterable[tuple[int, int]]]]:
+    """Yield (term, (row, count) pairs) from the FTS5 table of a legacy file, in term order."""
     statement = "SELECT term, group_concat(doc) FROM temp.instances GROUP BY term ORDER BY term"
     for term, rows in connection.execute(statement):
-        yield term, Counter(map(int, rows.split(",")))
+        yield term, Counter(map(int, rows.split(","))).items()
 
 
 class WeightedPostings(NamedTuple):
@@ -373,15 +369,15 @@ class LexicalView:
     def _search_without_numpy(
         self, postings: Sequence[WeightedPostings], k: int, allowed: Sequence[int] | None
     ) -> list[tuple[int, float]]:
-        scores: dict[int, float] = {}
+        scores: defaultdict[int, float] = defaultdict(float)
         for item in postings:
             for slot, weight in zip(item.slots, item.weights, strict=True):
-                scores[slot] = scores.get(slot, 0.0) + weight
+                scores[slot] += weight
         passing = None if allowed is None else set(allowed)
         blocks = self.rows.blocks
-        rows = ((blocks[slot // BLOCK_ROWS] * BLOCK_ROWS + slot % BLOCK_ROWS, scores[slot]) for slot in scores)
+        rows = ((blocks[slot // BLOCK_ROWS] * BLOCK_ROWS + slot % BLOCK_ROWS, score) for slot, score in scores.items())
         best = [(row, score) for row, score in rows if passing is None or row in passing]
-        best.sort(key=lambda match: -match[1])
+        best.sort(key=itemgetter(1), reverse=True)
         return [match for match in best if match[1] >= best[min(k, len(best)) - 1][1]]
 
     def _load(self, connection: Connection, word: Word) -> WeightedPostings:
@@ -419,9 +415,8 @@ class LexicalView:
             return WeightedPostings(array("i", (slot for slot, _ in present)), array("d", weights))
         slots, mask = rows.find_slots(occurrences.rows)
         rarity = idf(rows.file.documents, len(slots))
-        lengths = rows.lengths_array()[slots]
         counts: Array = np.asarray(occurrences.counts)[mask]
-        values = model.weight(counts, lengths, idf=rarity, mean_length=mean_length)
+        values = model.weight(counts, rows.lengths_array()[slots], idf=rarity, mean_length=mean_length)
         return WeightedPostings(slots.astype(np.int32), values)
 
 

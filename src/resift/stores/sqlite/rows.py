@@ -1,13 +1,14 @@
 """Stored documents, their vectors and attributes, and the readers' list of rows in memory.
 
-Rows are grouped in blocks of 1,024: block = row // 1024. A block records the length of each document. A write
-stamps the blocks it changes with its generation, so that readers reload only those.
+Rows are grouped in blocks, which record the length of each document. A write stamps the blocks it changes with
+its generation, so that readers reload only those.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 import sqlite3
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -27,8 +28,7 @@ K = TypeVar("K", str, int)
 
 # Blocks are small enough that a write changes little. A million rows make a thousand blocks.
 BLOCK_ROWS = 1024
-ABSENT = -1
-"""Length of a row without a document."""
+ABSENT = -1  # length of a row without a document
 
 _COLUMNS = "row, id, text, metadata, checksum"
 _BY_ROW = f"SELECT {_COLUMNS} FROM documents WHERE row IN"  # noqa: S608
@@ -52,14 +52,12 @@ class StoredRow(NamedTuple):
         if self.metadata == "{}":
             return {}
         try:
-            metadata: Metadata = json.loads(self.metadata)
+            return json.loads(self.metadata)  # type: ignore[no-any-return]
         except ValueError:
             raise IndexCorruptedError("documents", self.row) from None
-        return metadata
 
 
-Columns = tuple[JsonValue, ...]
-"""A row of a table as SQLite returns it."""
+Columns = tuple[JsonValue, ...]  # a row of a table as SQLite returns it
 
 
 class LazyDocuments:
@@ -81,8 +79,8 @@ class LazyDocuments:
         numbers = self._numbers
         if ids is None:
             ids = numbers.keys() - self._columns.keys()
-        rows = select_in(connection, _BY_ROW, [numbers[id] for id in ids])
-        self._columns.update({row[1]: row for row in rows})
+        for row in select_in(connection, _BY_ROW, [numbers[id] for id in ids]):
+            self._columns[row[1]] = row
         for id in ids:
             if id not in self._columns or self._columns[id][0] != numbers[id]:
                 raise IndexCorruptedError("documents", numbers[id])
@@ -92,10 +90,7 @@ class LazyDocuments:
         return all(id in self._columns for id in ids)
 
     def load(self, ids: Sequence[str]) -> Mapping[str, tuple[str, Metadata]]:
-        """Return id -> (text, metadata) of at least these documents.
-
-        Raises DocumentLoadError if a checksum is wrong, or if a document has been removed since the search.
-        """
+        """Return id -> (text, metadata) of at least these documents; raise DocumentLoadError if one cannot be read."""
         loaded = self._loaded
         missing = [id for id in ids if id not in loaded]
         if missing:
@@ -234,11 +229,8 @@ def read_vector_matrix(connection: sqlite3.Connection, numbers: Sequence[int], d
         computed = (  # same as `checksum` of each row, with fewer calls
             crc32(view[i * size : (i + 1) * size], crc32(b"%d|%d|" % (number, size))) for i, number in enumerate(part)
         )
-        if (
-            len(joined) != size * len(part)
-            or rows != ",".join(map(str, part))
-            or checksums != ",".join(map(str, computed))
-        ):
+        expected = (size * len(part), ",".join(map(str, part)), ",".join(map(str, computed)))
+        if (len(joined), rows, checksums) != expected:
             # Read the vectors one by one, to report the damaged row.
             vectors = read_vectors(connection, part)
             for number in part:
@@ -259,6 +251,12 @@ def read_lengths(connection: sqlite3.Connection, after: int = -1) -> Iterator[tu
         yield block, unpack_lengths(block, lengths, stored)
 
 
+def list_rows(connection: sqlite3.Connection) -> Iterator[int]:
+    """Yield the row numbers of all documents, according to the blocks."""
+    for block, lengths in read_lengths(connection):
+        yield from (block * BLOCK_ROWS + offset for offset, length in enumerate(lengths) if length != ABSENT)
+
+
 def unpack_lengths(block: int, packed: bytes, stored: int) -> array[int]:
     """Return the document lengths of a stored block."""
     if checksum(block, packed) != stored or len(packed) not in (0, BLOCK_ROWS * 4):
@@ -266,9 +264,12 @@ def unpack_lengths(block: int, packed: bytes, stored: int) -> array[int]:
     return array("i", packed) if packed else array("i", [ABSENT]) * BLOCK_ROWS
 
 
-def pack_lengths(lengths: array[int]) -> bytes:
-    """Return the lengths in their stored form, which is empty if the block has no documents."""
-    return b"" if lengths.count(ABSENT) == BLOCK_ROWS else lengths.tobytes()
+def write_lengths(connection: sqlite3.Connection, block: int, lengths: array[int], generation: int) -> bytes:
+    """Write the lengths of a block; return their stored form, which is empty if the block has no documents."""
+    packed = b"" if lengths.count(ABSENT) == BLOCK_ROWS else lengths.tobytes()
+    statement = "INSERT OR REPLACE INTO row_blocks VALUES (?, ?, ?, ?)"
+    connection.execute(statement, (block, generation, packed, checksum(block, packed)))
+    return packed
 
 
 class RowList:
@@ -293,22 +294,16 @@ class RowList:
 
     def read_ids(self, connection: sqlite3.Connection, rows: Sequence[int]) -> list[str]:
         """Return the ids of these rows. Verified ids are cached for later searches."""
-        known = self._ids
-        missing = [row for row in rows if row not in known]
-        if missing:
-            if len(known) > _MAX_KNOWN_IDS:
-                known = self._ids = {}
-                missing = list(rows)
+        known = self._ids if len(self._ids) <= _MAX_KNOWN_IDS else {}
+        if missing := [row for row in rows if row not in known]:
             known.update(read_ids(connection, missing))
+        self._ids = known
         return list(map(known.__getitem__, rows))
 
     def find_slot(self, row: int) -> int:
         """Return the slot of a row, or -1 if the row does not exist."""
-        position = self._positions.get(row // BLOCK_ROWS)
-        if position is None:
-            return -1
-        slot = position * BLOCK_ROWS + row % BLOCK_ROWS
-        return -1 if self.lengths[slot] == ABSENT else slot
+        slot = self._positions.get(row // BLOCK_ROWS, -1) * BLOCK_ROWS + row % BLOCK_ROWS
+        return -1 if slot < 0 or self.lengths[slot] == ABSENT else slot
 
     def rows_at(self, slots: Array) -> Array:
         """Return the row numbers of these slots."""
@@ -450,7 +445,7 @@ def _to_sql(value: Value) -> object:
 
 def _find_rows_passing_all(connection: Connection, tests: Sequence[Test]) -> set[int]:
     if not tests:
-        return set(_list_all_rows(connection))
+        return _list_all_rows(connection)
     first, *others = [_find_rows_passing(connection, test) for test in tests]
     return set(first).intersection(*others)
 
@@ -461,18 +456,14 @@ def _find_rows_passing(connection: Connection, test: Test) -> Collection[int]:
         return set[int]().union(*(_find_rows_passing_all(connection, tests) for tests in test.filters))
     # Subtract the equal rows: documents without the key pass, and they are not in the attributes.
     if test.operator == "!=":
-        return set(_list_all_rows(connection)) - set(_find_rows_passing(connection, test._replace(operator="=")))
+        return _list_all_rows(connection) - set(_find_rows_passing(connection, test._replace(operator="=")))
     return _find_equal(connection, test) if test.operator == "=" else _find_in_range(connection, test)
 
 
 def _find_equal(connection: Connection, test: Condition) -> list[int]:
     plain = [_to_sql(value) for value in test.values if not isinstance(value, Pattern)]
     # Only `*` is special in our patterns, so escape the other special characters of GLOB.
-    patterns = [
-        "".join(f"[{char}]" if char in "?[" else char for char in value.text)
-        for value in test.values
-        if isinstance(value, Pattern)
-    ]
+    patterns = [re.sub(r"[?[]", r"[\g<0>]", value.text) for value in test.values if isinstance(value, Pattern)]
     choices = [f"value IN ({','.join('?' * len(plain))})"] * bool(plain)
     choices += [f"({_IS_TEXT} AND value GLOB ?)"] * len(patterns)
     rows = _select(connection, test.key, " OR ".join(choices) or "0", *plain, *patterns)
@@ -514,10 +505,7 @@ def _test_documents(connection: Connection, test: Condition, kind: str) -> list[
 
 
 def _select(connection: Connection, key: str, condition: str, *parameters: object) -> list[int]:
-    """Return the rows with a value that meets the condition.
-
-    Raises IndexCorruptedError if their number or sum differs from the recorded one.
-    """
+    """Return the rows with a value that meets the condition; compare their number and sum with the recorded ones."""
     where = f"WHERE key = ? AND ({condition})"
     selected = connection.execute(f"SELECT row FROM attributes {where}", (key, *parameters))  # noqa: S608
     rows = [row for (row,) in selected]
@@ -529,14 +517,8 @@ def _select(connection: Connection, key: str, condition: str, *parameters: objec
     return rows
 
 
-def _list_all_rows(connection: Connection) -> list[int]:
-    blocks = read_lengths(connection)
-    rows = [
-        block * BLOCK_ROWS + offset
-        for block, lengths in blocks
-        for offset, length in enumerate(lengths)
-        if length != ABSENT
-    ]
+def _list_all_rows(connection: Connection) -> set[int]:
+    rows = set(list_rows(connection))
     if len(rows) != database.read_metadata(connection).documents:
         raise IndexCorruptedError("row_blocks", "all")
     return rows

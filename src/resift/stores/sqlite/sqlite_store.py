@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ from typing import TypeVar
 from weakref import WeakSet
 
 from resift._internal.arrays import Array
-from resift._internal.forking import after_fork
+from resift._internal.forking import ForkSafeLock
 from resift.errors import InputError, StoreError
 from resift.external.candidates import Candidate
 from resift.models.embedder import NO_EMBEDDER, embedding_models
@@ -39,8 +38,7 @@ from resift.validation import check_arguments, check_path, option
 
 T = TypeVar("T")
 
-AUTO = "auto"
-"""Option value that selects the embedder that the file was built with."""
+AUTO = "auto"  # option value that selects the embedder that the file was built with
 
 _BATCH = 512  # documents per embedding call and transaction
 _TEXT_BATCH = 2048  # documents per transaction without an embedder
@@ -80,10 +78,9 @@ class SQLiteStore(base.HybridStore):
     """Documents in one SQLite file, searched by BM25, by cosine, or by both (RRF 60).
 
     `add` and `delete` return after the commit has reached the disk. Several processes may read while one
-    writes. A missing file is an error unless `create` is set. Without an embedder the mode is "text"; with
-    one the default is "hybrid". `language` and the embedder are fixed when the file is created, and other
-    values are rejected. Large files are searched by bit codes, and the result is marked `approximate`.
-    `exact=True` compares all vectors at any size; `exact=False` never does.
+    writes. A missing file is an error unless `create` is set. Without an embedder the mode is "text"; with one
+    the default is "hybrid". `language` and the embedder are fixed when the file is created. Large files are
+    searched by bit codes, marked `approximate`; `exact=True` compares all vectors; `exact=False` never does.
     """
 
     Options = SQLiteOptions
@@ -104,9 +101,8 @@ class SQLiteStore(base.HybridStore):
         k1: float = BM25().k1,
         b: float = BM25().b,
     ) -> None:
-        self.name = name
+        self.name, self.embedder, self.exact = name, embedder, exact
         self.path = check_path(path, "The index file")
-        self.embedder = embedder
         self.mode: Mode = base.resolve_mode(mode, embedder, default="hybrid")
         model = BM25(k1, b).validate()
         analyzer = Analyzer(language or "auto")
@@ -117,15 +113,13 @@ class SQLiteStore(base.HybridStore):
         self._readers = base.Workers(f"{name}-read", threads=_READERS)
         # Several threads that all run Python code would only delay each other and the event loop.
         self._searcher = base.Workers(f"{name}-search", threads=1)
-        self._user = writer.FileUser(self.path, name, None if embedder is None else base.embedder_name(embedder))
+        self._user = self._file_user(embedder)
         try:
             file = self.metadata()
             self._user.check_embedder(file)
             if embedder is not None and not file.dimension and file.documents:
-                raise StoreError(
-                    f"{self.path} was built without an embedder. Open it without one, or index again into a new file.",
-                    store=name,
-                )
+                problem = "was built without an embedder. Open it without one, or index again into a new file."
+                raise StoreError(f"{self.path} {problem}", store=name)
             if language not in (None, file.language):
                 raise InputError(
                     f"{self.path} was created with language {file.language!r}, not {language!r}. "
@@ -134,12 +128,9 @@ class SQLiteStore(base.HybridStore):
         except BaseException:
             self._file.close()
             raise
-        self._analyzer = Analyzer(file.language)
-        self.exact = exact
-        self._model = model
+        self._analyzer, self._model = Analyzer(file.language), model
         self._is_small = file.documents <= _SMALL
-        self._lock = threading.Lock()
-        after_fork(self)
+        self._lock = ForkSafeLock()
         self._rows = RowListCache()
         self._lexical: LexicalView | None = None
         self._vectors: VectorView | None = None
@@ -152,14 +143,17 @@ class SQLiteStore(base.HybridStore):
 
     def with_embedder(self, embedder: Embedder) -> StoreView:
         """Return a store that searches the same documents by vectors with this embedder."""
-        writer.FileUser(self.path, self.name, base.embedder_name(embedder)).check_embedder(self.metadata())
+        self._file_user(embedder).check_embedder(self.metadata())
         return StoreView(self, "vectors", partial(self.search_side, "vectors", embedder=embedder), lazy=True)
 
     def use_embedder(self, embedder: Embedder) -> None:
         """Switch to hybrid mode with the embedder that the file was built with."""
-        user = writer.FileUser(self.path, self.name, base.embedder_name(embedder))
+        user = self._file_user(embedder)
         user.check_embedder(self.metadata())
         self.embedder, self.mode, self._user = embedder, "hybrid", user
+
+    def _file_user(self, embedder: Embedder | None) -> writer.FileUser:
+        return writer.FileUser(self.path, self.name, None if embedder is None else base.embedder_name(embedder))
 
     def metadata(self) -> FileMetadata:
         """Return the metadata of the file: version, generation, embedder, languages, size."""
@@ -169,14 +163,10 @@ class SQLiteStore(base.HybridStore):
     # Writing
 
     async def add(self, documents: Iterable[Candidate]) -> int:
-        """Store the documents, replacing those with the same id; return the number of documents passed.
-
-        Documents whose text has not changed are not embedded again. Large calls are committed in batches.
-        """
+        """Store or replace the documents; return their number. Only changed texts are embedded."""
         self._file.require_writable()
         hits = base.read_documents(documents)
         size = _TEXT_BATCH if self.embedder is None else _BATCH
-
         prepared = (await self.prepare(hits[start : start + size]) for start in range(0, len(hits), size))
         # The next batch is analyzed and embedded while this one is written.
         async with aclosing(base.read_ahead(prepared, depth=1)) as batches:
@@ -191,15 +181,12 @@ class SQLiteStore(base.HybridStore):
         ids = [hit.id for hit in hits]
         stored = await self._read(lambda connection: stored_rows.read_rows_by_id(connection, ids))
         # Only the text is embedded, so a document whose metadata changed keeps its vector.
-        new_texts = [hit for hit in hits if hit.id not in stored or stored[hit.id].text != hit.text]
-        new_ids = {hit.id for hit in new_texts}
-        encode = writer.encode_metadata
-        changed = [hit for hit in hits if hit.id in new_ids or stored[hit.id].metadata != encode(hit)]
+        texts = {hit.id: hit.text for hit in hits if hit.id not in stored or stored[hit.id].text != hit.text}
+        changed = [hit for hit in hits if hit.id in texts or stored[hit.id].metadata != writer.encode_metadata(hit)]
         vectors: dict[str, bytes] = {}
-        if self.embedder is not None and new_texts:
-            texts = [hit.text for hit in new_texts]
-            matrix = await base.embed_texts(self.embedder, texts, kind="document", store=self.name)
-            vectors = {hit.id: row.astype("<f4").tobytes() for hit, row in zip(new_texts, matrix, strict=True)}
+        if self.embedder is not None and texts:
+            matrix = await base.embed_texts(self.embedder, [*texts.values()], kind="document", store=self.name)
+            vectors = {id: row.astype("<f4").tobytes() for id, row in zip(texts, matrix, strict=True)}
         analyze = self._analyzer.analyze
         analyses = await self._run(self._readers, lambda: {hit.id: analyze(hit.text) for hit in changed})
         return writer.Batch(changed, analyses, vectors)
@@ -215,9 +202,8 @@ class SQLiteStore(base.HybridStore):
         """Remove documents; return how many existed."""
         self._file.require_writable()
         distinct = base.read_ids(ids)
-        if not distinct:
-            return 0
-        return await self._write(partial(writer.delete_documents, ids=distinct, analyzer=self._analyzer))
+        work = partial(writer.delete_documents, ids=distinct, analyzer=self._analyzer)
+        return await self._write(work) if distinct else 0
 
     async def mark_sources(self, digests: Mapping[str, str | None]) -> None:
         """Record which files are completely indexed (path -> digest); None removes a file."""
@@ -304,10 +290,7 @@ class SQLiteStore(base.HybridStore):
         lazy: bool = False,
         embedder: Embedder | None = None,
     ) -> list[Hit]:
-        """Search by keywords (BM25), or by cosine similarity to the query vector.
-
-        With `lazy`, hits decode their text and metadata on first use.
-        """
+        """Search by keywords (BM25) or by cosine; `lazy` hits decode their text and metadata on first use."""
         if not lazy and base.is_empty_search(query, k, where):  # pipelines check the arguments of lazy searches
             return []
         tests = [] if where is None else parse_filter(where)
@@ -315,7 +298,7 @@ class SQLiteStore(base.HybridStore):
         if side == "vectors" and (embedder := embedder or self.embedder) is not None:
             vector = (await base.embed_texts(embedder, [query], kind="query", store=self.name))[0]
             if embedder is not self.embedder:
-                user = writer.FileUser(self.path, self.name, base.embedder_name(embedder))
+                user = self._file_user(embedder)
 
         def work(connection: Connection) -> list[Hit]:
             with self._lock:
@@ -398,35 +381,25 @@ class SQLiteStore(base.HybridStore):
     # Maintenance
 
     async def upgrade(self) -> bool:
-        """Convert the file to the current version and text analysis; return whether anything changed.
-
-        This is one transaction. Documents, vectors and sources do not change, and readers see the old file until
-        it is complete.
-        """
+        """Convert the file to the current version and text analysis, in one transaction; return whether it changed."""
         self._file.require_writable()
-        analyzer = Analyzer(self._analyzer.language)
         before = await self._read(database.read_metadata)
         if before.version < database.SCHEMA_VERSION:
             await self._write(lambda connection: None)  # any write converts the file and reanalyzes all texts
-        elif before.analyzer != analyzer.version:
-            await self._write(partial(writer.reanalyze, analyzer=analyzer))
-        else:
-            return False
-        return True
+            return True
+        if before.analyzer != self._analyzer.version:
+            await self._write(partial(writer.reanalyze, analyzer=self._analyzer))
+            return True
+        return False
 
     async def optimize(self) -> str:
         """Merge the keyword index, rebuild damaged bit codes, truncate the write-ahead log; return a summary."""
-
-        def work(connection: Connection) -> int:
-            damaged = writer.rebuild_codes(connection)
-            writer.merge_keyword_index(connection)
-            return damaged
 
         def truncate_log() -> None:
             with self._file.reading() as connection:
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
-        damaged = await self._write(work)
+        damaged = await self._write(writer.optimize)
         await self._run(self._writer, truncate_log)
         codes = f"{damaged} damaged blocks of bit codes rebuilt" if damaged else "bit codes are intact"
         return f"keyword index merged, {codes}"
@@ -437,13 +410,7 @@ class SQLiteStore(base.HybridStore):
 
     async def recall(self, *, questions: int = 20, k: int = 10) -> float:
         """Return the share of the exact top k that bit codes find, with the vectors of some documents as queries."""
-
-        def work(connection: Connection) -> float:
-            with self._lock:
-                rows = self._rows.load(connection)
-            return measure_recall(connection, rows, questions, k)
-
-        return await self._read(work)
+        return await self._read(partial(measure_recall, queries=questions, k=k))
 
     async def close(self) -> None:
         """Wait for running work, then close the file."""
@@ -457,10 +424,6 @@ class SQLiteStore(base.HybridStore):
             with suppress(StoreError), self._file.reading() as connection:
                 self._read_unread(connection)
         self._file.close()
-
-    def reset_after_fork(self) -> None:
-        """Replace the lock in a forked child, because another thread may have held it."""
-        self._lock = threading.Lock()
 
     vectors_of = base.deprecated_name("vectors_of", get_vectors)
     optimise = base.deprecated_name("optimise", optimize)

@@ -11,18 +11,17 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import c_int32, c_int64, c_void_p
+from functools import partial
 from threading import Thread
 
 from resift._internal.arrays import Array, np
 from resift.native.library import native_kernel
-from resift.stores.sqlite.database import IndexCorruptedError, checksum
-from resift.stores.sqlite.rows import ABSENT, BLOCK_ROWS, RowList, read_vector_matrix, read_vectors
+from resift.stores.sqlite.database import Connection, IndexCorruptedError, checksum
+from resift.stores.sqlite.rows import ABSENT, BLOCK_ROWS, RowList, RowListCache, read_vector_matrix, read_vectors
 
-EXACT_UP_TO = 100_000
-"""Maximum number of documents for an exact scan; measurements are in docs/guides/run/scale.md."""
+EXACT_UP_TO = 100_000  # maximum number of documents for an exact scan; measurements are in docs/guides/run/scale.md
 
-MAX_DIMENSION = 4096
-"""Distances between longer vectors do not fit into 16 bits."""
+MAX_DIMENSION = 4096  # distances between longer vectors do not fit into 16 bits
 
 _SCAN_ROWS = 512
 # With this few rows, BLAS stays in the calling thread. The scan is memory-bound, so more threads do not help,
@@ -42,9 +41,7 @@ class VectorView:
     """The vectors of one generation. Memory holds all of them, or their codes, or neither."""
 
     def __init__(self, rows: RowList, codes: dict[int, Array] | None, vectors: dict[int, Array] | None) -> None:
-        self.rows = rows
-        self.codes = codes
-        self.vectors = vectors
+        self.rows, self.codes, self.vectors = rows, codes, vectors
         self._table = None if codes is None else CodeTable([codes[block] for block in rows.blocks])
 
     def search(
@@ -52,8 +49,7 @@ class VectorView:
     ) -> tuple[list[tuple[int, float]], bool]:
         """Return (row, cosine) of the best k and possible ties, and whether the search was approximate.
 
-        A float32 scan selects the rows, and their scores are then summed in float64. So the scores depend
-        neither on a row's position in memory nor on the number of threads.
+        Scores are summed again in float64, so they depend neither on the position of a row nor on the threads.
         """
         if not self.rows.blocks:
             return [], False
@@ -113,22 +109,17 @@ def load_vectors(
     """Return the view of these rows; blocks that have not changed are taken from the old view."""
     dimension = rows.file.dimension
     if rows.file.documents <= EXACT_UP_TO and exact is not False:
-        vectors = _keep_unchanged(rows, old, None if old is None else old.vectors)
-        for block in rows.blocks:
-            if block not in vectors:
-                vectors[block] = read_block_vectors(connection, rows, block, dimension)
-        return VectorView(rows, None, vectors)
+        read = partial(read_block_vectors, connection, rows, dimension=dimension)
+        return VectorView(rows, None, _read_blocks(rows, old, None if old is None else old.vectors, read))
     if exact or not 0 < words_per_code(dimension) * 64 <= MAX_DIMENSION:
         return VectorView(rows, None, None)
-    codes = _keep_unchanged(rows, old, None if old is None else old.codes)
-    for block in rows.blocks:
-        if block not in codes:
-            codes[block] = read_codes(connection, block, dimension)
-    return VectorView(rows, codes, None)
+    read = partial(read_codes, connection, dimension=dimension)
+    return VectorView(rows, _read_blocks(rows, old, None if old is None else old.codes, read), None)
 
 
-def measure_recall(connection: sqlite3.Connection, rows: RowList, queries: int, k: int) -> float:
+def measure_recall(connection: Connection, queries: int, k: int) -> float:
     """Return the share of the exact top k that bit codes find, with the vectors of some documents as queries."""
+    rows = RowListCache().load(connection)
     slots = rows.mask(None).nonzero()[0]
     if not len(slots) or not rows.file.dimension:
         return 1.0
@@ -191,12 +182,13 @@ def read_block_vectors(connection: sqlite3.Connection, rows: RowList, block: int
     return matrix
 
 
-def _keep_unchanged(rows: RowList, old: VectorView | None, arrays: dict[int, Array] | None) -> dict[int, Array]:
-    """Return the arrays of the blocks that have not changed."""
-    if old is None or arrays is None:
-        return {}
-    before, now = old.rows.lengths_by_block, rows.lengths_by_block
-    return {block: item for block, item in arrays.items() if block in now and before[block] is now[block]}
+def _read_blocks(
+    rows: RowList, old: VectorView | None, arrays: dict[int, Array] | None, read: Callable[[int], Array]
+) -> dict[int, Array]:
+    """Return the array of each block; only changed blocks are read."""
+    before, now = {} if old is None else old.rows.lengths_by_block, rows.lengths_by_block
+    kept = {block: array for block, array in (arrays or {}).items() if before[block] is now.get(block)}
+    return {block: kept[block] if block in kept else read(block) for block in rows.blocks}
 
 
 def _select_top(scores: Array, k: int) -> Array:
@@ -305,10 +297,8 @@ def write_codes(connection: sqlite3.Connection, block: int, vectors: Mapping[int
 
 
 def _select_codes(connection: sqlite3.Connection, block: int) -> tuple[bytes, int] | None:
-    stored: tuple[bytes, int] | None = connection.execute(
-        "SELECT codes, checksum FROM code_blocks WHERE block = ?", (block,)
-    ).fetchone()
-    return stored
+    statement = "SELECT codes, checksum FROM code_blocks WHERE block = ?"
+    return connection.execute(statement, (block,)).fetchone()  # type: ignore[no-any-return]
 
 
 def _distances_with_numpy(block: Array, query: Array) -> Array:

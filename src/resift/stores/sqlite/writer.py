@@ -6,7 +6,7 @@ import json
 import sqlite3
 from array import array
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from resift._internal.arrays import np
@@ -50,21 +50,19 @@ class FileUser(NamedTuple):
 class Batch(NamedTuple):
     """Documents to write, with their analyses and vectors."""
 
-    hits: Sequence[Hit]
-    analyses: Mapping[str, Analysis]
-    vectors: Mapping[str, bytes]
+    hits: list[Hit]
+    analyses: dict[str, Analysis]
+    vectors: dict[str, bytes]
 
     @classmethod
     def join(cls, batches: Iterable[Batch]) -> Batch:
         """Join several batches, which must not share ids."""
-        hits: list[Hit] = []
-        analyses: dict[str, Analysis] = {}
-        vectors: dict[str, bytes] = {}
+        joined = cls([], {}, {})
         for batch in batches:
-            hits += batch.hits
-            analyses |= batch.analyses
-            vectors |= batch.vectors
-        return cls(hits, analyses, vectors)
+            joined.hits.extend(batch.hits)
+            joined.analyses.update(batch.analyses)
+            joined.vectors.update(batch.vectors)
+        return joined
 
     def select(self, ids: Collection[str]) -> Batch:
         """Return a batch with only these ids."""
@@ -144,7 +142,7 @@ class WriteTransaction:
         connection = self._connection
         segments = lexical_index.SegmentWriter(connection, self.file.segments, self._documents)
         segments.add(self._terms)
-        database.write_segments(connection, segments.segments)
+        segments.save()
         totals = {"documents": self._documents, "tokens": self._tokens, "languages": " ".join(sorted(self._languages))}
         database.write_metadata(connection, totals)
 
@@ -162,12 +160,8 @@ class WriteTransaction:
 
     def _write_blocks(self) -> None:
         for block, lengths in self._lengths.items():
-            # Keep an empty record, so that readers learn that the block has no documents.
-            packed = stored_rows.pack_lengths(lengths)
-            self._connection.execute(
-                "INSERT OR REPLACE INTO row_blocks VALUES (?, ?, ?, ?)",
-                (block, self.file.generation + 1, packed, checksum(block, packed)),
-            )
+            # An empty record tells readers that the block has no documents.
+            packed = stored_rows.write_lengths(self._connection, block, lengths, self.file.generation + 1)
             if not packed:
                 self._connection.execute("DELETE FROM code_blocks WHERE block = ?", (block,))
             elif block in self._vectors:
@@ -197,8 +191,7 @@ class WriteTransaction:
 def write_batch(connection: Connection, batch: Batch, user: FileUser, analyzer: Analyzer) -> list[Hit]:
     """Write the documents; return those that another writer has changed since their texts were compared.
 
-    `batch.vectors` contains the newly embedded documents. All others had the same text in the file and keep
-    their vector. If another writer has changed that text, they must be embedded and written again.
+    `batch.vectors` contains the newly embedded documents. All others had the same text and keep their vector.
     """
     transaction = WriteTransaction(connection, analyzer)
     vectors = batch.vectors
@@ -215,22 +208,17 @@ def write_batch(connection: Connection, batch: Batch, user: FileUser, analyzer: 
         database.write_metadata(connection, {"embedder": user.embedder, "dimension": dimension})
     # Read again inside the transaction, because another process may have written since the comparison.
     before = stored_rows.read_rows_by_id(connection, [hit.id for hit in batch.hits])
-    stale = [
-        hit
-        for hit in batch.hits
-        if user.embedder is not None
-        and hit.id not in vectors
-        and (hit.id not in before or before[hit.id].text != hit.text)
-    ]
-    stale_ids = {hit.id for hit in stale}
-    ready = [hit for hit in batch.hits if hit.id not in stale_ids]
+    ready, stale = list[Hit](), list[Hit]()
+    for hit in batch.hits:
+        has_vector = user.embedder is None or hit.id in vectors
+        is_same = hit.id in before and before[hit.id].text == hit.text
+        (ready if has_vector or is_same else stale).append(hit)
     replaced = {hit.id: before[hit.id] for hit in ready if hit.id in before}
     kept = stored_rows.read_vectors(connection, [row.row for id, row in replaced.items() if id not in vectors])
     transaction.remove(replaced.values())
     for hit in ready:
-        old = replaced.get(hit.id)
-        vector = vectors.get(hit.id) or (None if old is None else kept.get(old.row))
-        transaction.add(hit, batch.analyses[hit.id], vector)
+        old = kept.get(replaced[hit.id].row) if hit.id in replaced else None
+        transaction.add(hit, batch.analyses[hit.id], vectors.get(hit.id) or old)
     transaction.finish()
     return stale
 
@@ -251,18 +239,19 @@ def encode_metadata(hit: Hit) -> str:
 # Maintenance
 
 
-def merge_keyword_index(connection: Connection) -> None:
-    """Merge all segments into one without deleted rows."""
+def optimize(connection: Connection) -> int:
+    """Rebuild damaged bit codes, and merge all segments into one; return the number of rebuilt blocks."""
+    rebuilt = _rebuild_codes(connection)
     file = read_metadata(connection)
     indexed = sum(segment.documents for segment in file.segments)
     if len(file.segments) > 1 or (file.segments and indexed > file.documents):
         segments = lexical_index.SegmentWriter(connection, file.segments, file.documents)
         segments.merge(len(file.segments))
-        database.write_segments(connection, segments.segments)
+        segments.save()
+    return rebuilt
 
 
-def rebuild_codes(connection: Connection) -> int:
-    """Rebuild damaged or missing bit codes from the vectors; return the number of rebuilt blocks."""
+def _rebuild_codes(connection: Connection) -> int:
     rows = RowListCache().load(connection)
     if not rows.file.dimension:
         return 0
@@ -281,29 +270,25 @@ def rebuild_codes(connection: Connection) -> int:
 
 def convert_file(connection: Connection) -> None:
     """Convert a file of Resift 0.2 to the current version, as part of the first write to it."""
-    connection.execute("DROP TABLE temp.instances")
-    connection.execute("DROP TABLE terms")
-    connection.execute("DROP TABLE term_checks")
+    for name in ("temp.instances", "terms", "term_checks"):
+        connection.execute(f"DROP TABLE {name}")
     connection.execute(f"CREATE {database.TABLES['postings']}")
     connection.execute("DELETE FROM attributes")
     for row in stored_rows.iterate_documents(connection):
-        attributes = stored_rows.list_attributes(row.decode_metadata())
-        pairs = [(key, value, row.row) for key, value in attributes]
+        pairs = [(*pair, row.row) for pair in stored_rows.list_attributes(row.decode_metadata())]
         connection.executemany("INSERT INTO attributes VALUES (?, ?, ?)", pairs)
     connection.execute("DELETE FROM attribute_sums")
     connection.execute(f"INSERT INTO attribute_sums {_SUM_ATTRIBUTES}")
     reanalyze(connection, Analyzer(read_metadata(connection).language))
     database.sign_definitions(connection)
-    database.sign_metadata(connection)
-    connection.execute(f"PRAGMA user_version={database.SCHEMA_VERSION}")
 
 
 def reanalyze(connection: Connection, analyzer: Analyzer) -> None:
     """Rebuild the keyword index and the row blocks with this text analysis."""
     file = read_metadata(connection)
     connection.execute("DELETE FROM postings")
-    languages: set[str] = set()
-    segments, tokens = lexical_index.SegmentWriter(connection, (), file.documents), 0
+    segments = lexical_index.SegmentWriter(connection, (), file.documents)
+    languages, tokens = set[str](), 0
     documents: list[tuple[int, Sequence[str]]] = []
     blocks: dict[int, array[int]] = {}
     for row in stored_rows.iterate_documents(connection):
@@ -317,15 +302,11 @@ def reanalyze(connection: Connection, analyzer: Analyzer) -> None:
         empty = array("i", [ABSENT]) * BLOCK_ROWS
         blocks.setdefault(row.row // BLOCK_ROWS, empty)[row.row % BLOCK_ROWS] = len(analysis.terms)
     segments.add(documents)
-    database.write_segments(connection, segments.segments)
+    segments.save()
     for block, lengths in blocks.items():
-        packed = stored_rows.pack_lengths(lengths)
-        connection.execute(
-            "UPDATE row_blocks SET generation = ?, lengths = ?, checksum = ? WHERE block = ?",
-            (file.generation + 1, packed, checksum(block, packed), block),
-        )
-    totals = {"tokens": tokens, "languages": " ".join(sorted(languages))}
-    database.write_metadata(connection, {"language": analyzer.language, "analyzer": analyzer.version, **totals})
+        stored_rows.write_lengths(connection, block, lengths, file.generation + 1)
+    facts = {"tokens": tokens, "languages": " ".join(sorted(languages))}
+    database.write_metadata(connection, {**facts, "language": analyzer.language, "analyzer": analyzer.version})
 
 
 # Verification of a file
@@ -377,12 +358,9 @@ def _check_filters(connection: Connection) -> Iterator[str]:
 
 def _check_rows(connection: Connection) -> Iterator[str]:
     stored = {row for (row,) in connection.execute("SELECT row FROM documents")}
-    listed, tokens = set(), 0
-    for block, lengths in read_lengths(connection):
-        listed |= {block * BLOCK_ROWS + i for i, length in enumerate(lengths) if length != ABSENT}
-        tokens += sum(length for length in lengths if length != ABSENT)
-    if listed != stored:
-        yield f"{len(listed ^ stored)} rows are listed without a document, or exist without being listed"
+    if differing := stored.symmetric_difference(stored_rows.list_rows(connection)):
+        yield f"{len(differing)} rows are listed without a document, or exist without being listed"
+    tokens = sum(length for _, lengths in read_lengths(connection) for length in lengths if length != ABSENT)
     if tokens != read_metadata(connection).tokens:
         yield "the document lengths do not add up to the recorded total"
 
@@ -407,33 +385,30 @@ def _check_terms(connection: Connection) -> Iterator[str]:
         yield "built by another version of the text analysis; run resift index --upgrade"
         return
     # Keep two numbers per term, because the posting lists of a large file would not fit into memory.
-    expected: dict[str, tuple[int, int]] = {}
+    counts, sums = Counter[str](), Counter[str]()
     present: set[int] = set()
     for stored in stored_rows.iterate_documents(connection):
         present.add(stored.row)
         for term in analyzer.terms(stored.text):
-            count, rows = expected.get(term, (0, 0))
-            expected[term] = (count + 1, rows + stored.row)
-    actual: dict[str, tuple[int, int]] = {}
+            counts[term] += 1
+            sums[term] += stored.row
     for term, occurrences in _iterate_terms(connection):
-        counts = [(row, count) for row, count in occurrences.items() if row in present]
-        if counts:
-            count, rows = actual.get(term, (0, 0))
-            total = sum(row * n for row, n in counts)
-            actual[term] = (count + sum(n for _, n in counts), rows + total)
-    wrong = {term for term, _ in expected.items() ^ actual.items()}
-    if wrong:
-        yield f"the posting lists of {len(wrong)} terms differ from the documents"
+        for row, count in occurrences:
+            if row in present:
+                counts[term] -= count
+                sums[term] -= row * count
+    if wrong := sum(1 for term, count in counts.items() if count or sums[term]):
+        yield f"the posting lists of {wrong} terms differ from the documents"
 
 
-def _iterate_terms(connection: Connection) -> Iterator[tuple[str, Counter[int]]]:
+def _iterate_terms(connection: Connection) -> Iterator[tuple[str, Iterable[tuple[int, int]]]]:
+    """Yield (term, (row, count) pairs) of the keyword index; a term may occur in several segments."""
     if connection.version == database.LEGACY_VERSION:
         yield from lexical_index.iterate_legacy_terms(connection)
-        return
     for segment in read_metadata(connection).segments:
         for item in lexical_index.iterate_segment(connection, segment.number):
             rows, counts = item.decode()
-            yield item.term, Counter(dict(zip(map(int, rows), map(int, counts), strict=True)))
+            yield item.term, zip(map(int, rows), map(int, counts), strict=True)
 
 
 _CHECKS: dict[str, Callable[[Connection], Iterator[str]]] = {

@@ -1,7 +1,6 @@
 """QdrantCollection and ChromaCollection: existing collections whose documents may have any fields.
 
-They are searched by vectors with the embedder that they were built with, by keywords, or by both. These
-engines have no read-only mode. So the stores call no method that writes, and open only existing local folders.
+These engines have no read-only mode. So the stores call no method that writes, and open only existing folders.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from resift._internal.arrays import Array
 from resift.errors import InputError, StoreError, require
 from resift.stores.backend import Row, in_thread
-from resift.stores.filters import Condition, Pattern, Test, translate_tests
+from resift.stores.filters import Condition, Test, translate_tests
 from resift.stores.qdrant import QdrantBackend, QdrantClientOptions
 from resift.stores.tables import table_store
 from resift.stores.tables.table_store import ColumnArguments, ColumnOptions, TableColumns, TableStore, missing_column
@@ -30,10 +29,8 @@ if TYPE_CHECKING:
 
 _PAGE = 256
 _SAMPLE = 100
-POINT_ID = "_id"
-"""Name of the point id in rows, because a payload may have its own `id`."""
-DOCUMENT = "document"
-"""Name in `fields` for the text of a Chroma entry."""
+POINT_ID = "_id"  # name of the point id in rows, because a payload may have its own `id`
+DOCUMENT = "document"  # name in `fields` for the text of a Chroma entry
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 
 
@@ -47,23 +44,19 @@ class SchemalessStore(TableStore):
         """Check the fields that the caller named against a sample of documents, and choose the others."""
         known: dict[str, None] = {}
         strings: dict[str, None] = {}
-        self._lists: set[str] = set()
-        self._nested: set[str] = set()
+        self._lists, self._nested = set[str](), set[str]()
         for row in rows:
-            nested = row.values.get("metadata")
-            inner = nested if isinstance(nested, Mapping) else {}
-            known |= dict.fromkeys([*row.values, *inner])
+            values = table_store.flatten_metadata(row.values)
+            known |= dict.fromkeys([*row.values, *values])
             strings |= dict.fromkeys(name for name, value in row.values.items() if isinstance(value, str))
-            values = (*row.values.items(), *inner.items())
-            self._lists |= {name for name, value in values if isinstance(value, (list, tuple))}
-            self._nested |= inner.keys() - row.values.keys()
+            self._lists |= {name for name, value in values.items() if isinstance(value, (list, tuple))}
+            self._nested |= values.keys() - row.values.keys()
         strings.pop(POINT_ID, None)
         self.known_fields = [name for name in known if name != POINT_ID]
         self.filter_columns = self.known_fields if len(rows) >= total else []
         self.table = collection
         if rows:
-            columns.check(collection, [*self.known_fields, POINT_ID], what="fields")
-            columns.choose_fields(collection, list(strings))
+            columns.choose(collection, [*self.known_fields, POINT_ID], list(strings), [POINT_ID], what="fields")
         elif columns.fields is None:
             raise InputError(f"{collection!r} is empty, so its fields are unknown; list them in fields=.")
         columns.id = columns.id or (POINT_ID,)
@@ -81,11 +74,7 @@ class QdrantCollectionOptions(QdrantClientOptions, ColumnOptions):
 
 
 class QdrantCollection(QdrantBackend, SchemalessStore):
-    """A Qdrant collection created by another program, with any payload fields.
-
-    Vector search uses the distance of the collection. Keyword search reads up to `scan_limit` payloads and
-    computes BM25.
-    """
+    """A Qdrant collection created by another program. Keyword search reads payloads and computes BM25."""
 
     Options = QdrantCollectionOptions
     default_mode = "vector"
@@ -137,17 +126,12 @@ class QdrantCollection(QdrantBackend, SchemalessStore):
     def _scan(self, tests: Sequence[Test], words: Sequence[str], limit: int) -> tuple[list[Row], int]:
         filter = self._make_filter(tests)
         total = self._client.count(self.collection, count_filter=filter, exact=True).count
-        rows: list[Row] = []
-        offset = None
-        while len(rows) < limit:
-            size = min(_PAGE, limit - len(rows))
-            points, offset = self._client.scroll(
-                self.collection, scroll_filter=filter, limit=size, offset=offset, with_payload=True
-            )
-            rows += _point_rows(points)
-            if offset is None:
-                break
-        return rows, int(total)
+        points, offset = self._client.scroll(self.collection, scroll_filter=filter, limit=min(_PAGE, limit))
+        while offset is not None and len(points) < limit:
+            size = min(_PAGE, limit - len(points))
+            page, offset = self._client.scroll(self.collection, scroll_filter=filter, limit=size, offset=offset)
+            points += page
+        return _point_rows(points), int(total)
 
     def _make_filter(self, tests: Sequence[Test]) -> JsonValue:
         models = self._models
@@ -162,22 +146,17 @@ class QdrantCollection(QdrantBackend, SchemalessStore):
         """Return a condition that all passing points meet, or None if Qdrant cannot express one."""
         models = self._models
         key = f"metadata.{test.key}" if test.key in self._nested else test.key
-        is_known = test.key in self.known_fields and _PLAIN_KEY.fullmatch(key)
-        if not is_known or any(isinstance(value, Pattern) for value in test.values):
+        if test.key not in self.known_fields or not _PLAIN_KEY.fullmatch(key) or not table_store.can_bind_all(test):
             return None
         if test.operator != "=":
-            [limit] = test.values
-            names = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
-            if isinstance(limit, str) or not table_store.can_bind(limit):
+            limit, names = test.values[0], {">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
+            if isinstance(limit, str):
                 return None
             return models.FieldCondition(key=key, range=models.Range(**{names[test.operator]: limit}))
         alternatives: list[JsonValue] = []
         for value in test.values:
-            if not table_store.can_bind(value):
-                return None
             if isinstance(value, (str, bool)):
-                match = models.MatchValue(value=value)
-                alternatives.append(models.FieldCondition(key=key, match=match))
+                alternatives.append(models.FieldCondition(key=key, match=models.MatchValue(value=value)))
             else:  # a range matches both 5 and 5.0
                 alternatives.append(models.FieldCondition(key=key, range=models.Range(gte=value, lte=value)))
         return models.Filter(should=alternatives) if alternatives else None
@@ -209,8 +188,7 @@ class ChromaCollection(SchemalessStore):
     """A Chroma collection, passed as an object, or by name together with `path` or `host`.
 
     `fields` may contain `document`, which is the default, and metadata keys. Without an embedder, vector search
-    uses the collection's embedding function. Keyword search (`mode="text"`) reads up to `scan_limit` documents
-    and computes BM25.
+    uses the collection's embedding function. Keyword search reads documents and computes BM25.
     """
 
     Options = ChromaCollectionOptions
@@ -260,11 +238,10 @@ class ChromaCollection(SchemalessStore):
         chromadb = require("chromadb", extra="chroma")
         settings = chromadb.Settings(anonymized_telemetry=False)
         with self._explained():
-            client = (
-                chromadb.PersistentClient(str(path), settings)
-                if path is not None
-                else chromadb.HttpClient(host, port, settings=settings)
-            )
+            if path is not None:
+                client = chromadb.PersistentClient(str(path), settings)
+            else:
+                client = chromadb.HttpClient(host, port, settings=settings)
             known = [item if isinstance(item, str) else item.name for item in client.list_collections()]
             if collection not in known:
                 raise missing_column("Chroma", collection, known, "collection=", "collections")
@@ -274,7 +251,7 @@ class ChromaCollection(SchemalessStore):
         return await self._query(tests, limit, query_texts=[query])
 
     async def _fetch_nearest(self, vector: Array, tests: Sequence[Test], limit: int, *, exact: bool) -> list[Row]:
-        return await self._query(tests, limit, query_embeddings=[[float(value) for value in vector]])
+        return await self._query(tests, limit, query_embeddings=[vector.tolist()])
 
     async def _query(self, tests: Sequence[Test], limit: int, **query: JsonValue) -> list[Row]:
         include = ["documents", "metadatas", "distances"]
@@ -306,10 +283,8 @@ class ChromaCollection(SchemalessStore):
         """Return a condition that all passing documents meet, or None if Chroma cannot express one."""
         key, values = test.key, test.values
         is_plain = key in self.known_fields and key not in (*self._lists, DOCUMENT) and key[:1] not in "$#"
-        if not is_plain or not all(map(table_store.can_bind, values)):
-            return None
         name = {"=": "$eq", ">": "$gt", ">=": "$gte", "<": "$lt", "<=": "$lte"}[test.operator]
-        if any(isinstance(v, Pattern) for v in values) or (name != "$eq" and isinstance(values[0], str)):
+        if not is_plain or not table_store.can_bind_all(test) or (name != "$eq" and isinstance(values[0], str)):
             return None
         alternatives: list[JsonObject] = []
         for value in values:

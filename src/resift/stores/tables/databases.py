@@ -6,27 +6,31 @@ import re
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import partial
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Unpack
 
 from resift._internal.arrays import Array
 from resift.errors import InputError, StoreError, require
+from resift.external.systems import to_number
 from resift.stores.backend import Row
 from resift.stores.base import embed_texts
 from resift.stores.filters import Test
-from resift.stores.postgres import VARIABLES, PostgresBackend, PostgresConnectionOptions, format_vector, on_connection
+from resift.stores.postgres import VARIABLES, PostgresBackend, PostgresConnectionOptions, format_vector
 from resift.stores.tables import table_store
-from resift.stores.tables.table_store import Column, ColumnArguments, ColumnOptions, Distance, TableColumns, quote_name
+from resift.stores.tables.table_store import Clause, Column, ColumnArguments, ColumnOptions, Distance, TableColumns
 from resift.types import JsonMapping, JsonObject, JsonValue
 from resift.validation import check_arguments, option
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
-_OPERATORS = {"cosine": "<=>", "l2": "<->", "inner-product": "<#>"}
-_OPERATOR_CLASSES = {"cosine": "cosine", "l2": "l2", "inner-product": "ip"}
+# Distance -> operator, and part of the name of the operator class of an index
+_OPERATORS = {"cosine": ("<=>", "cosine"), "l2": ("<->", "l2"), "inner-product": ("<#>", "ip")}
 _LABELS = "ABCD"
+_CATALOG: dict[str, Any] = tomllib.loads(
+    resources.files("resift.stores.tables").joinpath("postgres_catalog.toml").read_text(encoding="utf-8")
+)
 _CONFIGURATION = re.compile(r"to_tsvector\('([\w.]+)'::regconfig")
 _KINDS: dict[str, table_store.ColumnKind] = {
     **dict.fromkeys(("int2", "int4", "int8", "float4", "float8", "numeric"), "number"),
@@ -40,9 +44,7 @@ class PostgresTableOptions(PostgresConnectionOptions, ColumnOptions):
     """Options of a PostgreSQL table in a pipeline file."""
 
     table: str = option("The table or view; a schema may come first: public.articles.")
-    tsvector: str | None = option(
-        "Column of type tsvector. Without one, the text is analyzed during the search.", default=None
-    )
+    tsvector: str | None = option("Column of type tsvector; without one, each search analyzes the text.", default=None)
     text_search: str | None = option(
         "Text search configuration, such as `english`. Default: the one of the tsvector column if it is a "
         "generated column, else the one of the database.",
@@ -54,15 +56,14 @@ class PostgresTableOptions(PostgresConnectionOptions, ColumnOptions):
 
 def quote_for_psycopg(name: str) -> str:
     """Return a quoted name with % escaped, because psycopg treats % as the start of a placeholder."""
-    return quote_name(name).replace("%", "%%")
+    return table_store.quote_name(name).replace("%", "%%")
 
 
 class PostgresTable(PostgresBackend, table_store.SQLTable):
     """A PostgreSQL table or view. All transactions are read-only.
 
-    Keyword search finds rows with any word of the query and ranks them with ts_rank. Without a tsvector column,
-    the weights of `fields` become the labels A to D. Vector search uses the distance operator of pgvector, and
-    the index of the column if it has one; `exact=True` compares every row.
+    Keyword search ranks the rows with any word of the query by ts_rank. Without a tsvector column, the weights
+    of `fields` become the labels A to D. Vector search uses pgvector, and the index of the column if there is one.
     """
 
     Options = PostgresTableOptions
@@ -91,22 +92,24 @@ class PostgresTable(PostgresBackend, table_store.SQLTable):
         with self._explained(), self._psycopg.connect(**self._arguments) as connection:
             column_types, primary_key = self._read_columns(connection)
             self._configuration = self._find_configuration(connection, text_search, column_types)
-            self._vector_indexes = self._list_vector_indexes(connection)
-        chosen = TableColumns(store=name, **columns)
-        super().__init__(table, chosen, column_types, primary_key=primary_key)
+            # Only HNSW and IVFFlat indexes for this distance can be used.
+            values = [self._regclass(), f"%_{_OPERATORS[self.distance][1]}_ops"]
+            rows = connection.execute(_CATALOG["vector_indexes"], values).fetchall()
+            self._vector_indexes = {row[0] for row in rows}
+        super().__init__(table, TableColumns(store=name, **columns), column_types, primary_key=primary_key)
 
     def _regclass(self) -> str:
-        return ".".join(map(quote_name, self._path))
+        return ".".join(map(table_store.quote_name, self._path))
 
     def _table_sql(self) -> str:
         return ".".join(map(quote_for_psycopg, self._path))
 
     def _read_columns(self, connection: Connection) -> tuple[dict[str, Column], list[str]]:
-        rows = connection.execute(_catalog()["columns"], [self._regclass()]).fetchall()
+        rows = connection.execute(_CATALOG["columns"], [self._regclass()]).fetchall()
         if not rows:
-            names = [row[0] for row in connection.execute(_catalog()["tables"]).fetchall()]
+            names = [row[0] for row in connection.execute(_CATALOG["tables"]).fetchall()]
             raise table_store.missing_column("the database", self.table, names, "table=", "tables")
-        keys = connection.execute(_catalog()["primary_key"], [self._regclass()]).fetchall()
+        keys = connection.execute(_CATALOG["primary_key"], [self._regclass()]).fetchall()
         return {row[0]: _make_column(*row) for row in rows}, [row[0] for row in keys]
 
     def _find_configuration(
@@ -120,7 +123,7 @@ class PostgresTable(PostgresBackend, table_store.SQLTable):
             self.tsvector = known[0]
         if requested is None and self.tsvector is not None:
             values = [self._regclass(), self.tsvector]
-            row = connection.execute(_catalog()["generated_column"], values).fetchone()
+            row = connection.execute(_CATALOG["generated_column"], values).fetchone()
             generated = _CONFIGURATION.search(row[0]) if row and row[0] else None
             requested = generated[1] if generated else None
         if requested is None:
@@ -131,46 +134,35 @@ class PostgresTable(PostgresBackend, table_store.SQLTable):
             raise table_store.missing_column("the server", requested, sorted(names), "text_search=", "configurations")
         return requested
 
-    def _list_vector_indexes(self, connection: Connection) -> set[str]:
-        """Return the columns with an HNSW or IVFFlat index for this distance; other indexes cannot be used."""
-        values = [self._regclass(), f"%_{_OPERATOR_CLASSES[self.distance]}_ops"]
-        return {row[0] for row in connection.execute(_catalog()["vector_indexes"], values).fetchall()}
-
     def _select_sql(self, names: Sequence[str]) -> str:
         # Casting char(n) to text removes its padding.
-        expressions = [self.column_types[name].expression for name in names]
-        return ", ".join(
-            expression if expression.endswith("::text") else self.dialect.quote(name)
-            for name, expression in zip(names, expressions, strict=True)
-        )
+        expressions = ((name, self.column_types[name].expression) for name in names)
+        return ", ".join(sql if sql.endswith("::text") else quote_for_psycopg(name) for name, sql in expressions)
 
     async def _has_vector_index(self) -> bool:
         return self.columns.vector in self._vector_indexes
 
-    @on_connection
-    def _fetch_text(self, connection: Connection, query: str, tests: Sequence[Test], limit: int) -> list[Row]:
-        row = connection.execute(
-            "SELECT tsvector_to_array(to_tsvector(%s::regconfig, %s))", [self._configuration, query]
-        ).fetchone()
-        if not row or not row[0]:
+    async def _fetch_text(self, query: str, tests: Sequence[Test], limit: int) -> list[Row]:
+        statement = "SELECT tsvector_to_array(to_tsvector(%s::regconfig, %s))"
+        [[lexemes]] = await self._run(statement, [self._configuration, query])
+        if not lexemes:
             return []
-        lexemes = (lexeme.replace("\\", "\\\\").replace("'", "''") for lexeme in row[0])
-        any_word = " | ".join(f"'{lexeme}'" for lexeme in lexemes)
+        quoted = (lexeme.replace("\\", "\\\\").replace("'", "''") for lexeme in lexemes)
+        any_word = " | ".join(f"'{lexeme}'" for lexeme in quoted)
         document = self._document_sql()
         score = f"ts_rank(%s::float4[], {document.sql}, %s::tsquery)"
-        names, statement, values = self._search_sql(
+        return await self._search_sql(
             tests,
-            table_store.Clause(score, (self._label_weights(), *document.values, any_word)),
-            table_store.Clause(f"{document.sql} @@ %s::tsquery", (*document.values, any_word)),
+            Clause(score, (self._label_weights(), *document.values, any_word)),
+            Clause(f"{document.sql} @@ %s::tsquery", (*document.values, any_word)),
             f"DESC, {self._order_sql()}",
             limit,
         )
-        return [self._make_row(names, row, row[-1]) for row in connection.execute(statement, values).fetchall()]
 
-    def _document_sql(self) -> table_store.Clause:
+    def _document_sql(self) -> Clause:
         """Return the tsvector to search."""
         if self.tsvector is not None:
-            return table_store.Clause(quote_for_psycopg(self.tsvector))
+            return Clause(quote_for_psycopg(self.tsvector))
         parts: list[str] = []
         values: list[JsonValue] = []
         for name, label in self._labels().items():
@@ -181,7 +173,7 @@ class PostgresTable(PostgresBackend, table_store.SQLTable):
                 text = f"to_jsonb({quote_for_psycopg(column)}) #>> %s"
                 values.append(path)
             parts.append(f"setweight(to_tsvector(%s::regconfig, coalesce({text}, '')), '{label}')")
-        return table_store.Clause("(" + " || ".join(parts) + ")", tuple(values))
+        return Clause("(" + " || ".join(parts) + ")", tuple(values))
 
     def _labels(self) -> dict[str, str]:
         """Return field -> label: A for the highest weight, and D for the fourth and all lower weights."""
@@ -200,26 +192,15 @@ class PostgresTable(PostgresBackend, table_store.SQLTable):
     async def _fetch_nearest(self, vector: Array, tests: Sequence[Test], limit: int, *, exact: bool) -> list[Row]:
         column = quote_for_psycopg(self.columns.vector or "")
         kind = self.column_types[self.columns.vector or ""].expression.rpartition("::")[2]  # vector or halfvec
-        distance = table_store.Clause(f"{column} {_OPERATORS[self.distance]} %s::{kind}", (format_vector(vector),))
+        distance = Clause(f"{column} {_OPERATORS[self.distance][0]} %s::{kind}", (format_vector(vector),))
         # An index scan has no second sort key, so ties are broken by id only in an exact search.
         ties = f", {self._order_sql()}" if exact else ""
-        names, statement, values = self._search_sql(
-            tests, distance, table_store.Clause(f"{column} IS NOT NULL"), ties, limit
-        )
-        rows = await self._job(
-            lambda connection: self._select_nearest(connection, statement, values, limit, exact=exact)
-        )
-        return [self._make_row(names, row, table_store.distance_score(row[-1], self.distance)) for row in rows]
+        run = partial(self._select_nearest, limit=limit, exact=exact)
+        rows = await self._search_sql(tests, distance, Clause(f"{column} IS NOT NULL"), ties, limit, run=run)
+        return [row._replace(score=table_store.distance_score(row.score, self.distance)) for row in rows]
 
     async def _run(self, statement: str, values: Sequence[JsonValue]) -> list[tuple[JsonValue, ...]]:
         return await self._job(lambda connection: connection.execute(statement, list(values)).fetchall())
-
-
-@cache
-def _catalog() -> dict[str, Any]:
-    """Return the queries of the PostgreSQL catalog by name."""
-    text = resources.files("resift.stores.tables").joinpath("postgres_catalog.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
 
 
 def _make_column(name: str, kind: str, category: str, modifier: int) -> Column:
@@ -262,8 +243,7 @@ class SQLStatementOptions(ColumnOptions):
 class SQLStatement(table_store.TableStore):
     """The rows of a SELECT, in the order of the statement, from an SQLAlchemy engine or URL.
 
-    `:query`, `:k`, `:vector` and `parameters` are bound as parameters. The transaction is read-only if the
-    database supports that, and is always rolled back. Filters are applied to the returned rows.
+    The transaction is read-only if the database supports that, and is always rolled back.
     """
 
     Options = SQLStatementOptions
@@ -284,7 +264,7 @@ class SQLStatement(table_store.TableStore):
     ) -> None:
         alchemy = require("sqlalchemy", extra="sqlalchemy")
         self.name, self._score = name, score
-        engine = url if engine is None else engine
+        engine = engine or url
         if engine is None:
             raise InputError("The database is missing: pass an SQLAlchemy engine or a URL.")
         check_statement(statement)
@@ -313,28 +293,24 @@ class SQLStatement(table_store.TableStore):
         self._uses = used & set(_OWN)
         if not self._uses & {"query", "vector"}:
             raise InputError("The statement uses neither :query nor :vector, so every query returns the same rows.")
-        chosen = TableColumns(store=name, **columns)
-        chosen.mode = "text"
-        if "vector" in self._uses and chosen.embedder is None:
+        if "vector" in self._uses and columns.get("embedder") is None:
             raise InputError("The statement uses :vector; pass the embedder of the vector column as embedder=.")
-        super().__init__(chosen)
+        columns["mode"] = "text"
+        super().__init__(TableColumns(store=name, **columns))
         self.kind = "search"
         if "vector" not in self._uses:  # the length of vectors is known only after the first query
             with self._explained():
                 self._settle_columns(self._execute({"query": "resift", "k": 1})[0])
 
     def _settle_columns(self, names: list[str]) -> None:
-        self.filter_columns, columns = names, self.columns
-        columns.check(self.table, names)
-        texts = [name for name in names if name not in (*columns.id, self._score)]
-        columns.choose_fields(self.table, texts)
-        columns.choose_id(self.table, names, [])
+        self.filter_columns = names
+        texts = [name for name in names if name not in (*self.columns.id, self._score)]
+        self.columns.choose(self.table, names, texts)
 
     def _execute(self, values: JsonMapping) -> tuple[list[str], list[tuple[JsonValue, ...]]]:
         bound = {name: value for name, value in values.items() if name in self._uses}
-        connection = self._engine.connect()
+        connection, dialect = self._engine.connect(), self._engine.dialect.name
         try:
-            dialect = self._engine.dialect.name
             if dialect == "postgresql":
                 connection = connection.execution_options(postgresql_readonly=True)
             elif dialect == "sqlite":
@@ -351,7 +327,7 @@ class SQLStatement(table_store.TableStore):
             return names, [tuple(row) for row in result.fetchall()]
         finally:
             connection.rollback()
-            if self._engine.dialect.name == "sqlite":
+            if dialect == "sqlite":
                 connection.exec_driver_sql("PRAGMA query_only = OFF")
                 connection.rollback()
             connection.close()
@@ -365,16 +341,12 @@ class SQLStatement(table_store.TableStore):
         if not self.filter_columns:
             self._settle_columns(names)
         records = [dict(zip(names, row, strict=True)) for row in rows[:limit]]
-        scores = [_to_number(record.pop(self._score or "", None)) for record in records]
-        return [Row(record, score) for record, score in zip(records, scores, strict=True)]
+        return [Row(record, to_number(record.pop(self._score or "", None))) for record in records]
 
     def _explain(self, exc: Exception) -> StoreError:
         kind = type(getattr(exc, "orig", None) or exc).__name__
-        return StoreError(
-            f"The statement of {self.name!r} failed: {kind}. Try it in the shell of the database.",
-            store=self.name,
-            transient="Operational" in kind or "Interface" in kind,
-        )
+        problem = f"The statement of {self.name!r} failed: {kind}. Try it in the shell of the database."
+        return self._error(problem, transient="Operational" in kind or "Interface" in kind)
 
     def _disconnect(self) -> None:
         if self._owns:
@@ -388,10 +360,3 @@ def check_statement(statement: str) -> None:
         raise InputError("The statement must be one SELECT, or WITH … SELECT.")
     if ";" in re.sub(r"'(?:[^']|'')*'", "", plain):
         raise InputError("The text has more than one statement; write one SELECT.")
-
-
-def _to_number(value: JsonValue) -> float | None:
-    try:
-        return None if value is None else float(value)
-    except (TypeError, ValueError):
-        return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
@@ -14,8 +13,8 @@ from resift.errors import InputError, StoreError, require
 from resift.external.systems import flatten_record
 from resift.stores.backend import ApiKeyOptions, Row
 from resift.stores.base import embed_texts
-from resift.stores.filters import Condition, Pattern, Test, translate_tests
-from resift.stores.tables.table_store import ColumnArguments, ColumnOptions, TableColumns, TableStore
+from resift.stores.filters import Condition, Test, translate_tests
+from resift.stores.tables.table_store import ColumnArguments, ColumnOptions, TableColumns, TableStore, can_bind_all
 from resift.types import JsonMapping, JsonObject, JsonValue
 from resift.validation import check_arguments, check_number, option
 
@@ -100,9 +99,8 @@ class ElasticsearchQuery(TableStore):
         chosen = TableColumns(store=name, **columns)
         chosen.id = chosen.id or (_ROW_ID,)
         if self.field_types:
-            chosen.check(index, [*self.field_types, _ROW_ID], what="fields")
             texts = [name for name, kind in self.field_types.items() if kind in ("text", "match_only_text")]
-            chosen.choose_fields(index, texts)
+            chosen.choose(index, [*self.field_types, _ROW_ID], texts, what="fields")
         elif chosen.fields is None:
             raise InputError(f"This client cannot list the fields of {index!r}; list the text fields in fields=.")
         self._uses_vector = body is not None and not callable(body) and "$vector" in set(_strings(body))
@@ -151,60 +149,51 @@ class ElasticsearchQuery(TableStore):
             return await self._search({"size": limit, "query": {"bool": {"must": [text], "filter": clauses}}})
         vector = None
         if self._uses_vector and self.embedder is not None:
-            rows = await embed_texts(self.embedder, [query], kind="query", store=self.name)
-            vector = [float(value) for value in rows[0]]
+            vector = (await embed_texts(self.embedder, [query], kind="query", store=self.name))[0].tolist()
         return await self._search(self._make_body(query, limit, vector, clauses))
 
     def _make_body(self, query: str, limit: int, vector: list[float] | None, clauses: list[JsonObject]) -> JsonObject:
         if callable(self.body):
-            arguments = (query, limit, vector) if self._uses_vector else (query, limit)
-            body = self.body(*arguments)
-            if not isinstance(body, Mapping):
-                raise InputError(f"The function in body= returned a {type(body).__name__}; return a dict.")
-            body = dict(body)
-            has_filter = False
+            made = self.body(query, limit, vector) if self._uses_vector else self.body(query, limit)
+            if not isinstance(made, Mapping):
+                raise InputError(f"The function in body= returned a {type(made).__name__}; return a dict.")
+            body = {"size": limit, **made}
         else:
             values = {"$query": query, "$k": limit, "$vector": vector, "$filter": clauses}
-            has_filter = "$filter" in set(_strings(self.body))
-            body = dict(_fill(self.body, values))
-        body.setdefault("size", limit)
+            body = {"size": limit, **_fill(self.body, values)}
+            if "$filter" in _strings(self.body):
+                return body
         # A kNN or retriever clause cannot be wrapped in a filter; then only Resift tests the hits.
-        if clauses and not has_filter and "query" in body and not body.keys() & {"knn", "retriever", "rank"}:
+        if clauses and "query" in body and not body.keys() & {"knn", "retriever", "rank"}:
             body["query"] = {"bool": {"must": [body["query"]], "filter": clauses}}
         return body
 
     async def _fetch_nearest(self, vector: Array, tests: Sequence[Test], limit: int, *, exact: bool) -> list[Row]:
         field, clauses = self.columns.vector or "", self._filter_clauses(tests)
-        values = [float(value) for value in vector]
         if self.field_types.get(field) == "knn_vector":
-            clause: JsonObject = {"vector": values, "k": limit}
-            if clauses:
-                clause["filter"] = {"bool": {"filter": clauses}}
-            return await self._search({"size": limit, "query": {"knn": {field: clause}}})
+            filter = {"filter": {"bool": {"filter": clauses}}} if clauses else {}
+            knn = {field: {"vector": vector.tolist(), "k": limit, **filter}}
+            return await self._search({"size": limit, "query": {"knn": knn}})
         candidates = min(_MAX_WINDOW, max(100, 2 * limit))
-        knn = {"field": field, "query_vector": values, "k": limit, "num_candidates": candidates, "filter": clauses}
-        return await self._search({"size": limit, "knn": knn})
+        search = {"field": field, "query_vector": vector.tolist(), "k": limit, "filter": clauses}
+        return await self._search({"size": limit, "knn": {**search, "num_candidates": candidates}})
 
     async def _search(self, body: JsonObject) -> list[Row]:
-        hidden = [*self._dimensions, *([self.columns.vector] if self.columns.vector else [])]
-        if hidden and "_source" not in body:
-            body["_source"] = {"excludes": sorted(set(hidden))}
+        if hidden := {*self._dimensions, self.columns.vector or ""} - {""}:
+            body.setdefault("_source", {"excludes": sorted(hidden)})
         body.setdefault("timeout", f"{int(self._timeout_s * 1000)}ms")
         response = await self._call(self._client.search, index=self.index, body=body)
         response = getattr(response, "body", response)
-        shards = response.get("_shards") if isinstance(response, Mapping) else None
-        # A partial response looks like a complete one, so it is an error.
-        if isinstance(shards, Mapping) and shards.get("failed"):
-            total = shards.get("total", "?")
-            raise StoreError(f"{shards['failed']} of {total} shards of {self.index!r} failed.", store=self.name)
-        if isinstance(response, Mapping) and response.get("timed_out"):
-            raise StoreError(
-                f"{self.index!r} ran out of time and returned only some of its hits.", store=self.name, transient=True
-            )
         try:
+            # A partial response looks like a complete one, so it is an error.
+            if failed := response.get("_shards", {}).get("failed"):
+                total = response["_shards"].get("total", "?")
+                raise self._error(f"{failed} of {total} shards of {self.index!r} failed.")
+            if response.get("timed_out"):
+                raise self._error(f"{self.index!r} ran out of time and returned only some of its hits.", transient=True)
             return [_read_hit(hit) for hit in response["hits"]["hits"]]
         except (KeyError, TypeError, AttributeError, ValueError) as exc:
-            raise StoreError(f"{self.index!r} returned no list of hits.", store=self.name) from exc
+            raise self._error(f"{self.index!r} returned no list of hits.") from exc
 
     def _filter_clauses(self, tests: Sequence[Test]) -> list[JsonObject]:
         def any_of(alternatives: Sequence[Sequence[JsonObject]]) -> JsonObject:
@@ -216,13 +205,13 @@ class ElasticsearchQuery(TableStore):
     def _filter_clause(self, test: Condition) -> JsonObject | None:
         """Return a clause that all passing documents meet, or None if the engine cannot express one."""
         kind, values = self.field_types.get(test.key, ""), test.values
-        if any(isinstance(value, Pattern) for value in values):
+        if not can_bind_all(test):
             return None
         if test.operator != "=":
             name = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}[test.operator]
             is_number = kind in _NUMBERS and _is_number(values[0])
             return {"range": {test.key: {name: values[0]}}} if is_number else None
-        typed: list[JsonValue] = []
+        typed: list[JsonValue]
         if kind in _STRINGS and all(not isinstance(v, str) or len(v) <= _MAX_KEYWORD for v in values):
             typed = [value for value in values if isinstance(value, str)]
         elif kind == "boolean":
@@ -240,11 +229,8 @@ class ElasticsearchQuery(TableStore):
         hint = {400: " The server rejected the body.", 401: " The API key is missing or wrong.",
                 403: " The API key is not allowed to read the index.", 404: " There is no such index.",
                 429: " The server is busy."}.get(code or 0, "")  # fmt: skip
-        return StoreError(
-            f"Index {self.index!r} of {self.name!r} failed: {code or type(exc).__name__}.{hint}",
-            store=self.name,
-            transient=code is None or code >= 429,
-        )
+        problem = f"Index {self.index!r} of {self.name!r} failed: {code or type(exc).__name__}.{hint}"
+        return self._error(problem, transient=code is None or code >= 429)
 
     def _disconnect(self) -> None:
         if isinstance(self._client, _HttpClient):
@@ -264,19 +250,13 @@ class _HttpClient:
             raise InputError("url is not an address; pass one such as http://localhost:9200.") from exc
 
     def search(self, *, index: str, body: JsonMapping) -> JsonValue:
-        return self._json("POST", index, "_search", body)
+        return self._http.post(f"{quote(index, safe=',*')}/_search", json=body).raise_for_status().json()
 
     def get_mapping(self, *, index: str) -> JsonValue:
-        return self._json("GET", index, "_mapping")
+        return self._http.get(f"{quote(index, safe=',*')}/_mapping").raise_for_status().json()
 
     def close(self) -> None:
         self._http.close()
-
-    def _json(self, method: str, index: str, action: str, body: JsonMapping | None = None) -> JsonValue:
-        content = None if body is None else json.dumps(body).encode()
-        path = f"{quote(index, safe=',*')}/{action}"
-        response = self._http.request(method, path, content=content, headers={"Content-Type": "application/json"})
-        return response.raise_for_status().json()
 
 
 def _read_hit(hit: JsonMapping) -> Row:

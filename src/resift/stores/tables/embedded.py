@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 import sqlite3
-import threading
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,9 +33,7 @@ class SQLiteTableOptions(ColumnOptions):
 
     path: str = option("The database file.", kind="path", must_exist=True)
     table: str = option("The table or view.")
-    fts: str | None = option(
-        "FTS5 table that indexes this table. Default: the one whose `content` is this table.", default=None
-    )
+    fts: str | None = option("FTS5 table that indexes this one. Default: the one whose `content` it is.", default=None)
 
 
 class FTSIndex(NamedTuple):
@@ -51,8 +47,7 @@ class FTSIndex(NamedTuple):
 class SQLiteTable(table_store.SQLTable):
     """A table or view in a SQLite file, which is opened with `mode=ro`.
 
-    An FTS5 table whose `content` is this table is detected automatically, and `table` may itself be an FTS5
-    table. Without FTS5, each search reads up to `scan_limit` rows and computes BM25.
+    An FTS5 table whose `content` is this table is detected. Without one, each search computes BM25 over a scan.
     """
 
     Options = SQLiteTableOptions
@@ -68,14 +63,11 @@ class SQLiteTable(table_store.SQLTable):
         name: str = "sqlite",
         **columns: Unpack[ColumnArguments],
     ) -> None:
-        self.path = Path(check_path(path, "path"))
+        self.name, self.path = name, Path(check_path(path, "path"))
         if not self.path.is_file():
-            raise StoreError(f"{self.path} does not exist; pass the path of a SQLite file.", store=name)
-        self._idle: list[sqlite3.Connection] = []
-        weakref.finalize(self, _close_all, self._idle)  # users need not close a store
-        self.name = name
+            raise self._error(f"{self.path} does not exist; pass the path of a SQLite file.")
         try:
-            with self._lend([]) as connection:
+            with contextlib.closing(_open_read_only(self.path)) as connection:
                 tables = _list_tables(connection)
                 by_case = {name.casefold(): name for name in tables}
                 if table.casefold() not in by_case:
@@ -84,9 +76,7 @@ class SQLiteTable(table_store.SQLTable):
                 column_types, primary_key = _read_columns(connection, table)
                 self.fts = _find_fts(connection, table, fts, tables, column_types)
         except sqlite3.Error as exc:
-            raise StoreError(
-                f"{self.path} cannot be read as a SQLite database: {type(exc).__name__}.", store=name
-            ) from exc
+            raise self._error(f"{self.path} cannot be read as a SQLite database: {type(exc).__name__}.") from exc
         chosen = TableColumns(store=name, **columns)
         if not chosen.id and not primary_key and "id" not in column_types and tables[table][0] == "table":
             primary_key = ["rowid"]
@@ -97,33 +87,18 @@ class SQLiteTable(table_store.SQLTable):
         self.has_text_index = self.fts is not None
         self._bools = {name for name, column in column_types.items() if column.kind == "bool"}
         super().__init__(table, chosen, column_types, primary_key=primary_key)
-        after_fork(self)
-
-    def reset_after_fork(self) -> None:
-        """Start with no connections in a forked child."""
-        leak(*self._idle)
-        self._idle.clear()
-
-    @contextlib.contextmanager
-    def _lend(self, running: list[sqlite3.Connection]) -> Iterator[sqlite3.Connection]:
-        """Lend a connection for one statement; `running` contains it until the statement ends."""
-        try:
-            connection = self._idle.pop()
-        except IndexError:
-            connection = _open_read_only(self.path)
-        running.append(connection)
-        try:
-            yield connection
-        finally:
-            running.clear()
-            self._idle.append(connection)
 
     async def _run(self, statement: str, values: Sequence[JsonValue]) -> list[tuple[JsonValue, ...]]:
         running: list[sqlite3.Connection] = []
 
         def job() -> list[tuple[JsonValue, ...]]:
-            with self._lend(running) as connection:
-                return connection.execute(statement, tuple(values)).fetchall()
+            # Opening takes 0.1 ms, so no connection is kept that would have to be closed.
+            with contextlib.closing(_open_read_only(self.path)) as connection:
+                running.append(connection)
+                try:
+                    return connection.execute(statement, tuple(values)).fetchall()
+                finally:
+                    running.clear()
 
         def interrupt() -> None:
             for connection in running:
@@ -153,14 +128,9 @@ class SQLiteTable(table_store.SQLTable):
         weights = ", ".join(repr(float(self.columns.weights.get(name, 1.0))) for name in fts.columns)
         index, table = quote_name(fts.name), self._table_sql()
         source = index if fts.name == self.table else f"{index} JOIN {table} ON {table}.{fts.rowid} = {index}.rowid"
-        score, matches = (
-            table_store.Clause(f"-bm25({index}, {weights})"),
-            table_store.Clause(f"{index} MATCH ?", (match,)),
-        )
-        names, statement, values = self._search_sql(
-            tests, score, matches, f"DESC, {self._order_sql()}", limit, source=source
-        )
-        return [self._make_row(names, row, row[-1]) for row in await self._run(statement, values)]
+        score = table_store.Clause(f"-bm25({index}, {weights})")
+        matches = table_store.Clause(f"{index} MATCH ?", (match,))
+        return await self._search_sql(tests, score, matches, f"DESC, {self._order_sql()}", limit, source=source)
 
     def _make_row(self, names: Sequence[str], values: Sequence[JsonValue], score: float | None = None) -> Row:
         # SQLite stores booleans as 0 and 1.
@@ -170,14 +140,9 @@ class SQLiteTable(table_store.SQLTable):
 
     def _explain(self, exc: Exception) -> StoreError:
         code = getattr(exc, "sqlite_errorname", "") or type(exc).__name__
-        return StoreError(
-            f"SQLite table {self.table!r} of {self.path} failed: {code}. Has the file changed since it was opened?",
-            store=self.name,
-            transient=code in ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_INTERRUPT"),
-        )
-
-    def _disconnect(self) -> None:
-        _close_all(self._idle)
+        table = f"SQLite table {self.table!r} of {self.path}"
+        problem = f"{table} failed: {code}. Has the file changed since it was opened?"
+        return self._error(problem, transient=code in ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_INTERRUPT"))
 
 
 def _open_read_only(path: Path) -> sqlite3.Connection:
@@ -191,11 +156,6 @@ def _open_read_only(path: Path) -> sqlite3.Connection:
         raise
     connection.text_factory = lambda data: data.decode("utf-8", "replace")
     return connection
-
-
-def _close_all(connections: list[sqlite3.Connection]) -> None:
-    while connections:
-        connections.pop().close()
 
 
 def _list_tables(connection: sqlite3.Connection) -> dict[str, tuple[str, str]]:
@@ -285,8 +245,7 @@ _KINDS: dict[str, table_store.ColumnKind] = {
 class DuckDBTable(table_store.SQLTable):
     """A table or view in a DuckDB file, which is opened read-only, or in an existing connection.
 
-    Keyword search reads up to `scan_limit` rows and computes BM25. Vector search works on a column of type
-    FLOAT[n] and compares every vector.
+    Keyword search computes BM25 over a scan. Vector search compares every vector of a column of type FLOAT[n].
     """
 
     Options = DuckDBTableOptions
@@ -303,27 +262,21 @@ class DuckDBTable(table_store.SQLTable):
         **columns: Unpack[ColumnArguments],
     ) -> None:
         duckdb = require("duckdb", extra="duckdb")
-        self.distance = distance
-        self.name = name
-        self._lock = threading.Lock()
+        self.distance, self.name = distance, name
         self._forked = False
         self._owns = isinstance(database, (str, Path))
         if self._owns:
             path = Path(check_path(database, "database"))
             if not path.is_file():
-                raise StoreError(f"{path} does not exist; pass the path of a DuckDB file.", store=name)
+                raise self._error(f"{path} does not exist; pass the path of a DuckDB file.")
             try:
                 self._connection = duckdb.connect(str(path), read_only=True)
             except duckdb.ConnectionException as exc:
-                raise StoreError(
-                    f"{path} is open for writing in this process; pass that connection instead of the path.", store=name
-                ) from exc
+                problem = "is open for writing in this process; pass that connection instead of the path"
+                raise self._error(f"{path} {problem}.") from exc
             except duckdb.Error as exc:
-                raise StoreError(
-                    f"{path} cannot be opened read-only: {type(exc).__name__}. Is it a DuckDB file that no "
-                    "other process writes to?",
-                    store=name,
-                ) from exc
+                advice = "Is it a DuckDB file that no other process writes to?"
+                raise self._error(f"{path} cannot be opened read-only: {type(exc).__name__}. {advice}") from exc
         elif hasattr(database, "cursor") and hasattr(database, "execute"):
             self._connection = database
         else:
@@ -332,17 +285,15 @@ class DuckDBTable(table_store.SQLTable):
         try:
             schema = self._connection.cursor().execute(f"DESCRIBE {self._table_sql()}").fetchall()
         except duckdb.CatalogException as exc:
-            tables = self._connection.cursor().execute("SELECT table_name FROM information_schema.tables").fetchall()
-            raise table_store.missing_column(
-                "the database", table, [row[0] for row in tables], "table=", "tables"
-            ) from exc
+            rows = self._connection.cursor().execute("SELECT table_name FROM information_schema.tables").fetchall()
+            tables = [row[0] for row in rows]
+            raise table_store.missing_column("the database", table, tables, "table=", "tables") from exc
         except duckdb.Error as exc:
-            raise StoreError(f"{table!r} cannot be read: {type(exc).__name__}.", store=name) from exc
-        column_types = {row[0]: _duckdb_column(row[0], row[1]) for row in schema}
+            raise self._error(f"{table!r} cannot be read: {type(exc).__name__}.") from exc
         self._array_types = {row[0]: row[1] for row in schema}
+        column_types = {name: _duckdb_column(name, kind) for name, kind in self._array_types.items()}
         keys = [row[0] for row in schema if row[3] == "PRI"]
-        chosen = TableColumns(store=name, **columns)
-        super().__init__(table, chosen, column_types, primary_key=keys)
+        super().__init__(table, TableColumns(store=name, **columns), column_types, primary_key=keys)
         after_fork(self)
 
     def reset_after_fork(self) -> None:
@@ -362,16 +313,9 @@ class DuckDBTable(table_store.SQLTable):
 
     async def _run(self, statement: str, values: Sequence[JsonValue]) -> list[tuple[JsonValue, ...]]:
         if self._forked:
-            raise StoreError(
-                f"{self.name!r} was opened before this process was forked. Open it again in the child.", store=self.name
-            )
+            raise self._error(f"{self.name!r} was opened before this process was forked. Open it again in the child.")
         cursor = self._connection.cursor()
-
-        def job() -> list[tuple[JsonValue, ...]]:
-            rows: list[tuple[JsonValue, ...]] = cursor.execute(statement, list(values)).fetchall()
-            return rows
-
-        return await self._work(job, interrupt=cursor.interrupt)
+        return await self._work(lambda: cursor.execute(statement, list(values)).fetchall(), interrupt=cursor.interrupt)
 
     async def _fetch_nearest(self, vector: Array, tests: Sequence[Test], limit: int, *, exact: bool) -> list[Row]:
         column = self.columns.vector or ""
@@ -381,9 +325,8 @@ class DuckDBTable(table_store.SQLTable):
         distance = table_store.Clause(f"{function}({quoted}, CAST(? AS {kind}))", ([float(value) for value in vector],))
         size = "" if fixed else f" AND len({quoted}) = {len(vector)}"
         condition = table_store.Clause(f"{quoted} IS NOT NULL{size}")
-        names, statement, values = self._search_sql(tests, distance, condition, f", {self._order_sql()}", limit)
-        rows = await self._run(statement, values)
-        return [self._make_row(names, row, table_store.distance_score(row[-1], self.distance)) for row in rows]
+        rows = await self._search_sql(tests, distance, condition, f", {self._order_sql()}", limit)
+        return [row._replace(score=table_store.distance_score(row.score, self.distance)) for row in rows]
 
     def _disconnect(self) -> None:
         if self._owns and not self._forked:

@@ -37,8 +37,7 @@ class LanceDBTableOptions(LanceDBFolderOptions, ColumnOptions):
 class LanceDBTable(LanceDBBackend, table_store.TypedTable):
     """A LanceDB table created by another program.
 
-    Keyword search uses the full-text indexes of the fields if they have any, else BM25 over a scan. LanceDB
-    has no read-only mode, so this store calls no method that writes.
+    Keyword search uses the full-text indexes of the fields if they have any, else BM25 over a scan.
     """
 
     Options = LanceDBTableOptions
@@ -73,8 +72,7 @@ class LanceDBTable(LanceDBBackend, table_store.TypedTable):
         chosen = TableColumns(store=name, **columns)
         indexed = {column for index in indexes if index.index_type == "FTS" for column in index.columns}
         self._indexed_vectors = {column for index in indexes if index.index_type != "FTS" for column in index.columns}
-        chosen.check(table, column_types)
-        chosen.choose_fields(table, [name for name, column in column_types.items() if column.kind == "text"])
+        chosen.choose(table, [*column_types], [name for name, column in column_types.items() if column.kind == "text"])
         self._indexed_text = [name for name in chosen.fields or () if name in indexed]
         self.has_text_index = bool(self._indexed_text)
         if not self.has_text_index:

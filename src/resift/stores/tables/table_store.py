@@ -1,8 +1,7 @@
-"""Shared code of the stores for tables created by other programs: columns, hits, filters, keyword search by scan.
+"""Shared code of the read-only stores for tables created by other programs: columns, filters, keyword search by scan.
 
-A table store only reads. It passes to the engine the parts of a filter that the engine tests exactly or more
-loosely than `resift.stores.filters`, and tests every returned row. Without a text index, a store reads up to
-`scan_limit` rows, analyzes their text and computes BM25 itself.
+The engine tests the parts of a filter that it does not test more strictly than `resift.stores.filters`, and the
+store tests every returned row. Without a text index, it reads up to `scan_limit` rows and computes BM25 itself.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import math
 import os.path
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -33,15 +32,8 @@ from resift.validation import check_k, option
 Fields = Sequence[str] | Mapping[str, float] | str
 Distance = Literal["cosine", "l2", "inner-product"]
 
-SCAN_LIMIT = 20_000
-"""Maximum number of rows that a keyword search without a text index reads.
-
-Their analysis takes about two seconds and is cached.
-"""
-MAX_FETCH = 20_000
-"""Maximum number of rows to fetch in order to find k that pass a filter that the engine cannot test."""
-THREADS = 4
-"""Number of threads per store, and of connections if the store opens its own."""
+SCAN_LIMIT = 20_000  # analyzing this many rows takes about two seconds, once
+THREADS = 4  # number of threads per store, and of connections if the store opens its own
 _KNOWN_NAMES = (*TITLE_NAMES, *BODY_NAMES)
 
 
@@ -58,17 +50,13 @@ class ColumnOptions(ModeOptions):
     id: tuple[str, ...] | None = option(
         "Column with the id, or several columns that form the id. Default: the primary key.", default=None
     )
-    metadata: tuple[str, ...] | None = option(
-        "Columns to return with each hit. Default: all other columns.", default=None
-    )
+    metadata: tuple[str, ...] | None = option("Columns to return with each hit. Default: all others.", default=None)
     filter: JsonMapping | None = option(
         "Search only rows that pass this filter, in the syntax of `where`: {published: true}.", default=None
     )
     vector: str | None = option("Column with the vectors.", default=None)
     language: str = option("Language of the text, such as `english`, for keyword search.", default="auto")
-    scan_limit: int = option(
-        "Maximum number of rows that a keyword search without a text index reads.", default=SCAN_LIMIT, min=1
-    )
+    scan_limit: int = option("Maximum rows that keyword search without a text index reads.", default=SCAN_LIMIT, min=1)
 
 
 class ColumnArguments(TypedDict, total=False):
@@ -90,14 +78,11 @@ class TableColumns:
 
     def __init__(self, *, store: str, **arguments: Unpack[ColumnArguments]) -> None:
         self.store = store
-        fields = arguments.get("fields")
+        fields, id, metadata = arguments.get("fields"), arguments.get("id"), arguments.get("metadata")
         self.fields = records.check_fields(fields)
-        self.weights: dict[str, float] = dict.fromkeys(self.fields or (), 1.0)
-        if isinstance(fields, Mapping):
-            self.weights = {name: float(fields[name]) for name in self.fields or ()}
-        id = arguments.get("id")
+        weights = fields if isinstance(fields, Mapping) else {}
+        self.weights = {name: float(weights.get(name, 1.0)) for name in self.fields or ()}
         self.id: tuple[str, ...] = (id,) if isinstance(id, str) else tuple(id or ())
-        metadata = arguments.get("metadata")
         self.metadata = None if metadata is None else tuple(metadata)
         self.vector = arguments.get("vector")
         self.tests = parse_filter(arguments.get("filter"))
@@ -108,22 +93,26 @@ class TableColumns:
 
     def list_named_columns(self) -> list[tuple[str, str]]:
         """Return (argument, column) for every column that the caller named, except the vector."""
-        names = [("fields", name) for name in self.fields or ()]
-        names += [("id", name) for name in self.id]
-        names += [("metadata", name) for name in self.metadata or ()]
-        return names + [("filter", condition.key) for condition in list_conditions(self.tests)]
+        keys = [condition.key for condition in list_conditions(self.tests)]
+        named = {"fields": self.fields, "id": self.id, "metadata": self.metadata, "filter": keys}
+        return [(argument, name) for argument, names in named.items() for name in names or ()]
 
-    def check(self, table: str, columns: Iterable[str], *, what: str = "columns") -> None:
-        """Raise InputError for the first named column that does not exist."""
-        known = list(columns)
+    def choose(
+        self, table: str, known: Sequence[str], texts: Sequence[str], keys: Sequence[str] = (), *, what: str = "columns"
+    ) -> None:
+        """Check the columns that the caller named. Choose text columns with known names, and the primary key."""
         for argument, name in self.list_named_columns():
-            if name not in known and name.partition(".")[0] not in known:
-                raise missing_column(table, name, known, f"{argument}=", what)
+            check_column(table, name, known, f"{argument}=", what)
+        if self.fields is None:
+            self._choose_fields(table, texts)
+        self.id = self.id or tuple(keys) or tuple(name for name in ID_KEYS if name in known)[:1]
+        if not self.id:
+            shown = ", ".join(known)
+            raise InputError(
+                f"{table!r} has no primary key and no column named id. Set id= to a unique column. Columns: {shown}."
+            )
 
-    def choose_fields(self, table: str, text_columns: Sequence[str]) -> None:
-        """Choose text columns with known names if the caller named none."""
-        if self.fields is not None:
-            return
+    def _choose_fields(self, table: str, text_columns: Sequence[str]) -> None:
         by_name = {name.casefold(): name for name in reversed(text_columns)}
         chosen = [by_name[name] for name in _KNOWN_NAMES if name in by_name]
         ignored = [name for name in text_columns if name not in (*chosen, *self.id, *ID_KEYS)]
@@ -136,17 +125,6 @@ class TableColumns:
         self.fields = records.LabeledFields(chosen)
         self.weights = dict.fromkeys(chosen, 1.0)
 
-    def choose_id(self, table: str, columns: Iterable[str], primary_key: Sequence[str]) -> None:
-        """Choose the primary key, or a column with a known name, if the caller named no id."""
-        known = list(columns)
-        if not self.id:
-            self.id = tuple(primary_key) or tuple(name for name in ID_KEYS if name in known)[:1]
-        if not self.id:
-            shown = ", ".join(known)
-            raise InputError(
-                f"{table!r} has no primary key and no column named id. Set id= to a unique column. Columns: {shown}."
-            )
-
     def choose_vector(self, table: str, dimensions: Mapping[str, int], *, what: str = "vector columns") -> int:
         """Choose the only vector column if there is an embedder; return the dimension of the vectors, or 0."""
         if self.vector is None and self.embedder is not None and len(dimensions) == 1:
@@ -158,9 +136,7 @@ class TableColumns:
 
     def make_hit(self, row: Row, source: str) -> Hit:
         """Return a row as a hit. Its text consists of the fields in order, each preceded by its name."""
-        record = clean_row(
-            {name: cell for name, cell in row.values.items() if not isinstance(cell, (bytes, memoryview))}
-        )
+        record = clean_row(row.values)
         try:
             values = row.values if self.id[0] in row.values else flatten_metadata(row.values)
             id = ":".join(str(values[name]) for name in self.id if values[name] is not None)
@@ -194,6 +170,12 @@ def flatten_metadata(record: JsonMapping) -> JsonObject:
     return {**nested, **record} if isinstance(nested, Mapping) else dict(record)
 
 
+def check_column(table: str, name: str, known: Sequence[str], argument: str, what: str = "columns") -> None:
+    """Raise InputError if a column, or the column that a dotted name begins with, does not exist."""
+    if name not in known and name.partition(".")[0] not in known:
+        raise missing_column(table, name, known, argument, what)
+
+
 def missing_column(table: str, name: str, known: Sequence[str], argument: str, what: str = "columns") -> InputError:
     """Return an error about a column, table or other name that does not exist."""
     suggestion = did_you_mean(name, known) if known else ""
@@ -205,24 +187,17 @@ def missing_column(table: str, name: str, known: Sequence[str], argument: str, w
 
 
 class TableStore(BackendStore):
-    """The engine-independent part of a table store.
+    """The engine-independent part of a table store. Subclasses fetch rows of searches and scans."""
 
-    Subclasses fetch the best rows of a keyword search, the nearest rows of a vector search, or all rows of a scan.
-    """
-
-    max_fetch = MAX_FETCH
+    max_fetch = 20_000
     default_mode: Mode = "hybrid"
     """Default mode with an embedder; "vector" if keyword search would read the whole collection."""
     column_word = "columns"
-    table = ""
-    """Name of the table in error messages."""
-    filter_columns: Sequence[str] = ()
-    """Columns that a filter may use; empty if they are unknown."""
+    table = ""  # name of the table in error messages
+    filter_columns: Sequence[str] = ()  # columns that a filter may use; empty if they are unknown
     has_text_index = False
-    embeds_queries = False
-    """Whether the engine embeds queries itself, so that vector search needs no embedder."""
-    _is_async = False
-    """Whether the methods of the engine's client must be awaited."""
+    embeds_queries = False  # whether the engine embeds queries itself, so that vector search needs no embedder
+    _is_async = False  # whether the methods of the engine's client must be awaited
 
     def __init__(self, columns: TableColumns, *, threads: int = THREADS) -> None:
         self.columns = columns
@@ -276,10 +251,8 @@ class TableStore(BackendStore):
 
     def _filter_tests(self, where: Where | None) -> list[Test]:
         tests = [*self.columns.tests, *parse_filter(where)]
-        known = self.filter_columns
-        for condition in list_conditions(tests):
-            if known and condition.key not in known and condition.key.partition(".")[0] not in known:
-                raise missing_column(self.table, condition.key, known, "where", self.column_word)
+        for condition in list_conditions(tests) if self.filter_columns else ():
+            check_column(self.table, condition.key, self.filter_columns, "where", self.column_word)
         return tests
 
     def _make_hit(self, row: Row, source: str) -> Hit:
@@ -302,10 +275,7 @@ class TableStore(BackendStore):
     # Implemented by subclasses
 
     async def _scan(self, tests: Sequence[Test], words: Sequence[str], limit: int) -> tuple[list[Row], int]:
-        """Return up to `limit` rows that may pass the tests, and the total number of such rows.
-
-        If there are more than `limit`, rows that contain one of the words are preferred.
-        """
+        """Return up to `limit` rows that may pass the tests, if possible with one of the words, and their total."""
         raise NotImplementedError
 
 
@@ -327,10 +297,10 @@ class ScanIndex:
     def like_words(self, query: str) -> list[str]:
         """Return the part of each query word that it shares with its stem, for a search with LIKE."""
         words = []
-        for term in dict.fromkeys(self._analyzer.query_terms(query)):
-            originals = [word for word in query.casefold().split() if word.startswith(term[:3])]
-            words.append(os.path.commonprefix([originals[0], term]) if originals else term)  # noqa: RUF071 - characters
-        return words[:32]
+        for term in list(dict.fromkeys(self._analyzer.query_terms(query)))[:32]:
+            original = next((word for word in query.casefold().split() if word.startswith(term[:3])), term)
+            words.append(os.path.commonprefix([original, term]))  # noqa: RUF071 - characters
+        return words
 
     def best(self, query: str, rows: Sequence[Row], k: int) -> list[Row]:
         """Return the best k rows with their scores; rows without any query word are omitted."""
@@ -369,10 +339,7 @@ _MAX_INT = 2**63 - 1
 
 
 class Column(NamedTuple):
-    """A column: its kind, the quoted expression for filters, and the dimension of its vectors.
-
-    SQLite stores any value in any column; `may_be_text` is False for a column whose declared type is not text.
-    """
+    """A column: its kind, its quoted expression, its dimension, and whether SQLite may store text in it."""
 
     kind: ColumnKind
     expression: str
@@ -398,10 +365,8 @@ class Dialect(NamedTuple):
     placeholder: str
     binary: str
     quote: Callable[[str], str]
-    timestamp: str = ""
-    """Expression that casts a bound ISO date to a timestamp."""
-    patterns: bool = True
-    """Whether the engine supports LIKE with an ESCAPE clause."""
+    timestamp: str = ""  # expression that casts a bound ISO date to a timestamp
+    patterns: bool = True  # whether the engine supports LIKE with an ESCAPE clause
 
 
 def quote_name(name: str) -> str:
@@ -482,6 +447,11 @@ def can_bind(value: object) -> bool:
     return not isinstance(value, int) or abs(value) <= _MAX_INT
 
 
+def can_bind_all(test: Condition) -> bool:
+    """Return whether every engine can bind all values of a test, and none is a pattern."""
+    return all(can_bind(value) and not isinstance(value, Pattern) for value in test.values)
+
+
 def _like_pattern(text: str) -> str:
     for letter in "!%_":
         text = text.replace(letter, "!" + letter)
@@ -497,25 +467,26 @@ class TypedTable(TableStore):
         self.table = table
         self.column_types = column_types
         self.filter_columns = list(column_types)
-        columns.check(table, column_types)
-        columns.choose_fields(table, [name for name, column in column_types.items() if column.is_text])
-        columns.choose_id(table, column_types, primary_key)
+        texts = [name for name, column in column_types.items() if column.is_text]
+        columns.choose(table, self.filter_columns, texts, primary_key)
         dimensions = {name: column.dimension for name, column in column_types.items() if column.kind == "vector"}
         self.vector_dimension = columns.choose_vector(table, dimensions)
         super().__init__(columns)
         hidden = ("vector", "tsvector", "binary")
-        selected = [name for name, column in column_types.items() if column.kind not in hidden]
+        needed = [name for name, column in column_types.items() if column.kind not in hidden]
         if columns.metadata is not None:
-            needed = {*columns.id, *(columns.fields or ()), *columns.metadata}
-            needed |= {name for argument, name in columns.list_named_columns() if argument == "filter"}
-            selected = [name for name in column_types if name in needed]
-        self._selected = selected
+            needed = [name for _, name in columns.list_named_columns()]
+        self._selected = [name for name in column_types if name in needed]
 
     def _selected_for(self, tests: Sequence[Test]) -> list[str]:
         """Return the columns to read: those that hits contain, and those that the tests use."""
         keys = [condition.key for condition in list_conditions(tests)]
         keys = [key if key in self.column_types else key.partition(".")[0] for key in keys]
         return list(dict.fromkeys([*self._selected, *keys]))
+
+
+Run = Callable[[str, Sequence[JsonValue]], Awaitable[list[tuple[JsonValue, ...]]]]
+"""Executes a statement with bound values and returns its rows."""
 
 
 class SQLTable(TypedTable):
@@ -557,20 +528,26 @@ class SQLTable(TypedTable):
         statement = f"SELECT {columns} FROM {table} WHERE {where.sql}{order} LIMIT {int(limit)}"  # noqa: S608
         return [self._make_row(names, row) for row in await self._run(statement, values)], total
 
-    def _search_sql(
-        self, tests: Sequence[Test], score: Clause, condition: Clause, order: str, limit: int, *, source: str = ""
-    ) -> tuple[list[str], str, list[JsonValue]]:
-        """Return the names of the selected columns, and a statement with its values.
-
-        The statement selects the rows that meet the condition, and their score as the last column.
-        """
+    async def _search_sql(
+        self,
+        tests: Sequence[Test],
+        score: Clause,
+        condition: Clause,
+        order: str,
+        limit: int,
+        *,
+        source: str = "",
+        run: Run | None = None,
+    ) -> list[Row]:
+        """Return the rows that meet the condition, in the order of their score."""
         where = filter_clause(tests, self.column_types, self.dialect)
         names = self._selected_for(tests)
         statement = (
             f"SELECT {self._select_sql(names)}, {score.sql} AS resift_score FROM {source or self._table_sql()} "  # noqa: S608
             f"WHERE {condition.sql} AND ({where.sql}) ORDER BY resift_score {order} LIMIT {int(limit)}"
         )
-        return names, statement, [*score.values, *condition.values, *where.values]
+        rows = await (run or self._run)(statement, [*score.values, *condition.values, *where.values])
+        return [self._make_row(names, row, row[-1]) for row in rows]
 
     def _make_row(self, names: Sequence[str], values: Sequence[JsonValue], score: float | None = None) -> Row:
         return Row(dict(zip(names, values, strict=False)), score)  # the score may follow the columns
