@@ -23,8 +23,7 @@ class Section:
     """Text with its context. A section with an `id` is one document and is never split.
 
     `context` (headings or a title) is put before each of its chunks. `flag` describes something unusual, and
-    `problem` describes content that could not be read. `position` is the number of bytes of the file read so
-    far, for progress reports. `fields` are the record fields that contributed to the text.
+    `problem` describes content that could not be read. `position` is the number of bytes read so far.
     """
 
     text: str
@@ -91,12 +90,8 @@ def flag_first(sections: Iterable[Section], flag: str) -> Iterator[Section]:
 RowIds = Literal["own", "path"]
 """Rows of JSONL and CSV files keep their "own" ids, or the "path" of the file is put before each id."""
 
-_MAX_CONTEXT = 6 * MAX_TITLE
-"""Maximum length of the heading path before every passage. A longer context is treated as text."""
-
-_MAX_REPEATED_METADATA = 16_000
-_MAX_REPEATED_FIELDS = 100
-"""Maximum characters and fields of metadata repeated in every passage of a long text. The first passage has all."""
+_MAX_CONTEXT = 6 * MAX_TITLE  # characters before every passage; a longer context is treated as text
+_MAX_REPEATED_METADATA, _MAX_REPEATED_FIELDS = 16_000, 100  # per passage of a long text; the first passage has all
 
 _BORDER = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+|(?<=[。！？])|\n\s*\n|\n(?=\s*[-*•#|>])")
 # Scripts without spaces are counted by character, all others by word. Longer words count once per 40 letters.
@@ -132,10 +127,9 @@ class IndexedPassage(TypedDict):
 def split_section(
     section: Section, key: str, *, size: ChunkSize, row_ids: RowIds, copies: Counter[str], position: int = 0
 ) -> list[IndexedPassage]:
-    """Return the passages of one section of the file `key`.
+    """Return the passages of one section of the file `key`; `position` is the number of passages before it.
 
-    `copies` counts identical passages of that file, so that they get different ids. `position` is the number
-    of passages before this section in the file. Rows with their own ids have no position.
+    `copies` counts identical passages of that file, so that they get different ids.
     """
     if not section.text.strip():
         return []
@@ -149,7 +143,7 @@ def split_section(
     for number, piece in enumerate(pieces, start=1):
         content = clean(f"{context}\n\n{piece}" if context else piece)
         id = clean(own_id) if own_id is not None else _chunk_id(key, content, copies)
-        metadata: dict[str, object] = {**(section.metadata if number == 1 else repeated)}
+        metadata = dict(section.metadata if number == 1 else repeated)
         if len(pieces) > 1:
             metadata["chunk"] = number
         metadata["path"] = key
@@ -193,11 +187,6 @@ def chunks(text: str, size: ChunkSize = ChunkSize()) -> list[str]:  # noqa: B008
             shared += units[next_start].words
         start = next_start
     return [passage for passage in passages if passage]
-
-
-def count_words(text: str) -> int:
-    """Return the number of words, counted in the same way as chunk sizes."""
-    return sum(1 for _ in _WORD.finditer(text))
 
 
 class _Unit(NamedTuple):

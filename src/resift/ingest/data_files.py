@@ -13,6 +13,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 from resift.errors import DataFormatError
@@ -24,7 +25,7 @@ from resift.ingest.sources import Source, open_zip, plain_sections
 Row = Mapping[str, object]
 
 _NOT_METADATA = frozenset({"score", "embedding", "vector"})
-_NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,17})(?:\.\d{1,17})?(?:[eE][+-]?\d{1,3})?")
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,17})(?:\.\d{1,17})?(?:[eE][+-]?\d{1,3})?", re.ASCII)
 _PARQUET_ROWS = 64
 _MAX_COLUMNS = 500
 _MAX_COLUMN_NAME = 200  # characters; every row repeats the name in its text and metadata
@@ -40,8 +41,7 @@ class RowReader:
     def section(self, row: Row, number: int, *, typed: Row | None = None, flag: str = "", position: int = 0) -> Section:
         """Convert a row to a section. A duplicate id results in a section with a problem.
 
-        For a table row, pass the cells with their types as `typed`; the metadata is read from it. A table
-        row without a text field is read as "column: value" lines.
+        `typed` contains the cells of a table row with their types; without a text field, it is read as lines.
         """
         values = row if typed is None else typed
         id = _row_id(values)
@@ -53,12 +53,14 @@ class RowReader:
         text = read_text(row, self._text_keys)
         as_lines = typed is not None and self._text_keys is None and text.name_only
         fields = read_metadata(values, RecordText() if as_lines else text, without=_NOT_METADATA)
-        metadata = {key: value for key, value in fields.items() if value not in (None, "")}
+        metadata: dict[str, object] = {}
+        for key, value in fields.items():
+            if not _is_json(value):
+                flag = f"line {number}: {key[:100]!r} is not a JSON value and was left out"
+            elif value not in (None, ""):
+                metadata[key] = value
         if id is None:
             metadata["line"] = number  # rows with an id do not need it, and they may move to another line
-        for key in [key for key, value in metadata.items() if not _is_json(value)]:
-            del metadata[key]
-            flag = f"line {number}: {key[:100]!r} is not a JSON value and was left out"
         if as_lines:
             cells = {key: cell for key, cell in row.items() if cell not in ("", None) and key not in ID_KEYS}
             lines = "\n".join(f"{key}: {cell}" for key, cell in cells.items())
@@ -96,37 +98,31 @@ def read_jsonl(source: Source) -> Iterator[Section]:
             continue
         if not text.strip("\ufeff \t\r\n"):
             continue
-        problem = ""
-        try:
+        problem = "not a JSON object; write one object per line"
+        row: object = None
+        with suppress(ValueError, RecursionError):  # numbers with thousands of digits also raise ValueError
             row = json.loads(text.strip("\ufeff"))
-        except (ValueError, RecursionError):  # numbers with thousands of digits also raise ValueError
-            problem = "not a JSON object; write one object per line"
-        else:
-            if isinstance(row, str):
-                row = {"text": row}
-            elif not isinstance(row, dict):
-                problem = f"a {type(row).__name__}; each line must be an object with a text field"
-        if problem:
-            yield Section("", problem=f"line {number}: {problem}", position=position)
-        else:
+            problem = f"a {type(row).__name__}; each line must be an object with a text field"
+        if isinstance(row, (str, dict)):
+            row = {"text": row} if isinstance(row, str) else row
             yield rows.section(row, number, flag=flag, position=position)
             flag = ""
+        else:
+            yield Section("", problem=f"line {number}: {problem}", position=position)
 
 
 def read_csv(source: Source) -> Iterator[Section]:
-    """Yield a section per row. A row without a text field becomes "column: value" lines.
-
-    A column whose cells are all numbers, or all true or false, keeps that type in the metadata.
-    """
+    """Yield a section per row. A column whose cells are all numbers, or all true or false, keeps that type."""
     encoding, flag = source.encoding()
     # The delimiter is the most frequent separator in the first line, outside quotes.
     first = next((line.text for line in source.lines(encoding) if line.text and line.text.strip()), "")
     unquoted = "".join(first.split('"')[::2])
     delimiter = "\t" if source.suffix == ".tsv" else max(",;\t|", key=unquoted.count)
-    converters = _column_types(_csv_rows(source, encoding, delimiter))
+    typed_columns = _typed_columns(_csv_rows(source, encoding, delimiter))
     rows = RowReader(source.text_keys)
     for number, row, position in _csv_rows(source, encoding, delimiter):
-        typed = {key: converters[key](value) if value else "" for key, value in row.items()}
+        # Numbers, true and false are spelled as in JSON, except for case.
+        typed: Row = row | {key: json.loads(row[key].lower()) for key in typed_columns if row.get(key)}
         yield rows.section(row, number, typed=typed, flag=flag, position=position)
         flag = ""
 
@@ -175,29 +171,16 @@ def column_names(cells: Iterable[object]) -> list[str]:
     return list(names)
 
 
-Converter = Callable[[str], object]
-
-
-def _to_number(value: str) -> int | float:
-    return int(value) if value.lstrip("-").isdigit() else float(value)
-
-
-def _to_boolean(value: str) -> bool:
-    return value.lower() == "true"
-
-
-def _column_types(rows: Iterable[tuple[int, dict[str, str], int]]) -> dict[str, Converter]:
-    """Return, for each column, the function that converts its cells."""
-    converters: dict[str, Converter | None] = {}
+def _typed_columns(rows: Iterable[tuple[int, dict[str, str], int]]) -> set[str]:
+    """Return the columns whose cells are all numbers, or all true or false."""
+    kinds: dict[str, type] = {}
     for _, row, _ in rows:
         for name, value in row.items():
-            kind = converters.setdefault(name, None)
-            if value and kind is not str:
+            if value and kinds.get(name) is not str:
                 is_number = _NUMBER.fullmatch(value) is not None and math.isfinite(float(value))
-                is_boolean = value.lower() in ("true", "false")
-                detected = _to_number if is_number else _to_boolean if is_boolean else str
-                converters[name] = detected if kind in (None, detected) else str
-    return {name: converter or str for name, converter in converters.items()}
+                kind = float if is_number else bool if value.lower() in ("true", "false") else str
+                kinds[name] = kind if kinds.get(name, kind) is kind else str
+    return {name for name, kind in kinds.items() if kind is not str}
 
 
 def read_parquet(source: Source) -> Iterator[Section]:
@@ -241,15 +224,13 @@ def _read_sheet(sheet: Any, text_keys: tuple[str, ...] | None) -> Iterator[Secti
         if all(value in ("", None) for value in values):
             continue
         if header is None:
-            header = column_names(values)
-            only_row = values
+            header, only_row = column_names(values), values
             continue
         only_row = None
         row = {name: value for name, value in zip(header, values, strict=False) if value not in ("", None)}
         section = rows.section({name: str(value) for name, value in row.items()}, number, typed=row)
-        metadata = {**section.metadata, "sheet": sheet.title, "row": number}
-        metadata.pop("line", None)
-        yield replace(section, metadata=metadata)
+        metadata = {key: value for key, value in section.metadata.items() if key != "line"}
+        yield replace(section, metadata={**metadata, "sheet": sheet.title, "row": number})
     if only_row is not None:
         # A sheet with a single row has no column names.
         text = "\n".join(str(value) for value in only_row if value not in ("", None))
@@ -258,14 +239,11 @@ def _read_sheet(sheet: Any, text_keys: tuple[str, ...] | None) -> Iterator[Secti
 
 def _to_json_value(cell: object) -> object:
     """Return a cell as a JSON value. Dates are written in ISO 8601, which sorts chronologically."""
-    if isinstance(cell, dt.datetime):
-        is_midnight = cell.time() == dt.time()
-        return cell.date().isoformat() if is_midnight else cell.isoformat()
+    if isinstance(cell, dt.datetime) and cell.time() == dt.time():
+        return cell.date().isoformat()
     if isinstance(cell, (dt.date, dt.time)):
         return cell.isoformat()
-    if isinstance(cell, dt.timedelta):
-        return str(cell)
-    return cell.strip() if isinstance(cell, str) else cell
+    return str(cell).strip() if isinstance(cell, (str, dt.timedelta)) else cell
 
 
 _MAX_VALUES = 500_000  # a one-kilobyte file can expand to more by repeating parts of itself
@@ -319,14 +297,10 @@ def _read_values(source: Source, load: Callable[[str], object], format: str) -> 
     except (ValueError, RecursionError):
         yield from plain_sections(source, flag=f"not valid {format}, read as plain text")
         return
-    rows, keys = RowReader(source.text_keys), source.text_keys
-    if (
-        format == "JSON"
-        and isinstance(value, list)
-        and value
-        and all(isinstance(row, dict) and (keys is not None or not read_text(row).name_only) for row in value)
-    ):
-        yield from (rows.section(row, number) for number, row in enumerate(value, start=1))
+    keys = source.text_keys
+    rows = value if format == "JSON" and isinstance(value, list) else []
+    if rows and all(isinstance(row, dict) and (keys is not None or not read_text(row).name_only) for row in rows):
+        yield from map(RowReader(keys).section, rows, count(1))
     else:
         yield from flag_first(_list_values(value), decoded.flag)
 

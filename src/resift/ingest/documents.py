@@ -10,14 +10,16 @@ import logging
 import posixpath
 import re
 import time
+import tomllib
 import xml.etree.ElementTree as ET
 import zipfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from email import policy
 from email.message import EmailMessage, MIMEPart
 from email.parser import BytesParser
 from email.utils import parsedate_to_datetime
+from importlib import resources
 from itertools import pairwise
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -32,23 +34,10 @@ if TYPE_CHECKING:
 _FRONT_MATTER_LINES = 200
 _MAX_CELL_OUTPUT = 2_000  # characters; longer output is probably a log
 _CELL_FENCE = "~" * 12  # longer than any fence inside a cell
-_SILENT_TAGS = [
-    "script", "style", "noscript", "template", "svg", "math", "nav", "footer", "aside", "form", "button",
-    "iframe", "head", "select", "textarea",
-]  # fmt: skip
-_BLOCK_TAGS = [
-    "p", "div", "section", "li", "ul", "ol", "tr", "table", "pre", "blockquote", "dd", "dt", "dl", "br", "hr",
-    "header", "figure", "figcaption", "main", "article", "address", "details", "summary", "caption", "thead",
-    "tbody",
-]  # fmt: skip
+_HTML_TAGS = tomllib.loads(resources.files("resift.ingest").joinpath("html_tags.toml").read_text(encoding="utf-8"))
+_UNCLOSED_TAGS = frozenset(_HTML_TAGS["unclosed"])
 # Control characters inserted into a page to mark line breaks and headings.
 _LINE_BREAK, _HEADING_MARK = "\x02", "\x01"
-# Tags that pages often leave open without nesting deeper.
-_UNCLOSED_TAGS = {
-    "p", "li", "td", "th", "tr", "dt", "dd", "option", "br", "img", "input", "meta", "link", "hr", "area",
-    "base", "col", "embed", "source", "track", "wbr", "tbody", "thead", "tfoot", "colgroup", "optgroup", "rp",
-    "rt", "html", "body", "head",
-}  # fmt: skip
 _MAX_DEPTH = 2_000  # open elements; a standard parser scans all of them at each tag
 _TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]{0,20})")
 _ANY_TAG = re.compile(r"<[^<>]*>")
@@ -87,8 +76,6 @@ def markdown_sections(text: str) -> list[Section]:
 def front_matter(text: str) -> tuple[str, str]:
     """Return the title from the front matter, and the text without the front matter."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    if not text.startswith("---"):
-        return "", text
     head = text[: 64 * 1024].split("\n", _FRONT_MATTER_LINES)
     if head[0].rstrip() != "---":
         return "", text
@@ -117,8 +104,8 @@ def html_sections(text: str) -> list[Section]:
     parser = lexbor.LexborHTMLParser(text.replace(_LINE_BREAK, " ").replace(_HEADING_MARK, " "))
     title_node = parser.css_first("title")
     builder = SectionBuilder("" if title_node is None else clean_title(title_node.text(deep=True)))
-    parser.strip_tags(_SILENT_TAGS)
-    for node in parser.css(", ".join(_BLOCK_TAGS)):
+    parser.strip_tags(_HTML_TAGS["silent"])
+    for node in parser.css(", ".join(_HTML_TAGS["block"])):
         node.insert_before(_LINE_BREAK)
         node.insert_after(_LINE_BREAK)
     for node in parser.css("td, th"):
@@ -165,8 +152,7 @@ def read_notebook(source: Source) -> Iterator[Section]:
     """Yield one section per heading of a notebook: text, code and printed output, without images."""
     decoded = source.text()
     try:
-        cells = json.loads(decoded.text)["cells"]
-        text = "\n\n".join(filter(None, map(_format_cell, cells)))
+        text = "\n\n".join(filter(None, map(_format_cell, json.loads(decoded.text)["cells"])))
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as exc:
         raise DataFormatError("Not a readable notebook.", file=source.name) from exc
     yield from flag_first(markdown_sections(text), decoded.flag)
@@ -180,10 +166,9 @@ def _format_cell(cell: Mapping[str, object]) -> str:
     outputs = cell.get("outputs")
     for output in outputs if isinstance(outputs, list) else []:
         data = output.get("data")
-        value = output["text"] if "text" in output else isinstance(data, dict) and data.get("text/plain")
-        printed.append(_join_lines(value))
+        printed.append(_join_lines(output.get("text", data.get("text/plain") if isinstance(data, dict) else None)))
     output_text = "\n".join(filter(None, printed))[:_MAX_CELL_OUTPUT]
-    lines = [_CELL_FENCE, text, *([output_text] if output_text else []), _CELL_FENCE]
+    lines = [_CELL_FENCE, text, *filter(None, [output_text]), _CELL_FENCE]
     return "\n".join(lines) if text or output_text else ""
 
 
@@ -212,10 +197,8 @@ def read_mail(source: Source) -> Iterator[Section]:
         part = mail.get_body(preferencelist=("plain", "html"))
         body = "" if part is None else _part_text(part)
         if part is not None and part.get_content_type() == "text/html":
-            body = "\n\n".join(
-                f"{section.context}\n{section.text}" if section.context else section.text
-                for section in html_sections(body)
-            )
+            sections = html_sections(body)
+            body = "\n\n".join("\n".join(filter(None, (section.context, section.text))) for section in sections)
         if body.strip():
             yield Section(body, context=subject, metadata=metadata, flag=flag)
         elif subject:
@@ -234,6 +217,10 @@ def _part_text(part: MIMEPart) -> str:
         payload = part.get_payload(decode=True)
         content = payload.decode("utf-8", "replace") if isinstance(payload, bytes) else ""
     return content if isinstance(content, str) else ""
+
+
+def _title_entry(key: str, title: str) -> dict[str, str]:
+    return {key: title} if title else {}
 
 
 _MACRO_DOCUMENT = "application/vnd.ms-word.document.macroEnabled.main+xml"
@@ -259,13 +246,10 @@ def read_pdf(source: Source) -> Iterator[Section]:
             if number > source.limits.pages or time.monotonic() > deadline:
                 yield Section("", problem=f"page {number} and later pages were not read: too many")
                 return
-            text = page.extract_text().strip()
-            if text:
-                metadata = {"page": number, **({"title": title} if title else {})}
-                yield Section(text, context=title, metadata=metadata)
-                continue
             resources = page.get("/Resources")
-            if resources is not None and resources.get_object().get("/XObject"):
+            if text := page.extract_text().strip():
+                yield Section(text, context=title, metadata={"page": number, **_title_entry("title", title)})
+            elif resources is not None and resources.get_object().get("/XObject"):
                 yield Section("", flag="pages that are images without text; run text recognition (OCR) first")
 
 
@@ -284,14 +268,10 @@ def read_docx(source: Source) -> Iterator[Section]:
             raise DataFormatError("Not a Word document.", file=source.name)
         document = part.document
         builder = SectionBuilder(clean_title(document.core_properties.title))
-        levels: dict[str, int] = {}
-        for style in document.styles:
-            # Style ids depend on the author's language, but style names are in English.
-            words = (style.name or "").lower().split()
-            if words == ["title"]:
-                levels[style.style_id] = 1
-            elif len(words) == 2 and words[0] == "heading" and words[1] in "123456789":
-                levels[style.style_id] = int(words[1])
+        # Style ids depend on the author's language, but style names are in English.
+        names = {"title": 1, **{f"heading {level}": level for level in range(1, 10)}}
+        styles = {style.style_id: (style.name or "").lower() for style in document.styles}
+        levels = {id: names[name] for id, name in styles.items() if name in names}
         _add_paragraphs(document.element.body, levels, builder)
         notes = {
             name: relation.target_part.blob
@@ -305,10 +285,7 @@ def read_docx(source: Source) -> Iterator[Section]:
 
 
 def _add_paragraphs(root: Element, levels: dict[str, int], builder: SectionBuilder) -> None:
-    """Add all paragraphs in order, including those in content controls, text boxes and tables.
-
-    The paragraphs that python-docx returns exclude content controls and tracked insertions.
-    """
+    """Add all paragraphs in order, also those in content controls and insertions, which python-docx leaves out."""
     row_end: Element | None = None
     row: list[str] = []
     for paragraph in root.iter(f"{_W}p"):
@@ -335,11 +312,14 @@ def _add_paragraphs(root: Element, levels: dict[str, int], builder: SectionBuild
 
 
 def _paragraph_text(paragraph: Element) -> str:
-    words = [
-        (element.text or "") if element.tag == f"{_W}t" else " "
-        for element in paragraph.iter(f"{_W}t", f"{_W}tab", f"{_W}br", f"{_W}cr")
-        if next(element.iterancestors(f"{_W}p")) is paragraph  # skips text boxes inside the paragraph
-    ]
+    runs = paragraph.iter(f"{_W}t", f"{_W}tab", f"{_W}br", f"{_W}cr")
+    # Text boxes inside the paragraph are paragraphs of their own.
+    return _join_runs((run for run in runs if next(run.iterancestors(f"{_W}p")) is paragraph), f"{_W}t")
+
+
+def _join_runs(runs: Iterable[Element], text_tag: str) -> str:
+    """Return the text of some elements on one line; those with another tag are breaks."""
+    words = ((run.text or "") if run.tag == text_tag else " " for run in runs)
     return " ".join("".join(words).split())
 
 
@@ -351,9 +331,8 @@ def read_pptx(source: Source) -> Iterator[Section]:
             title, lines = _slide_text(slide.element)
             if slide.has_notes_slide:
                 lines += _slide_text(slide.notes_slide.element)[1]
-            text = "\n".join(lines) or title
-            if text:
-                metadata = {"slide": number, **({"title": title} if title else {})}
+            if text := "\n".join(lines) or title:
+                metadata = {"slide": number, **_title_entry("title", title)}
                 yield Section(text, context=title if lines else "", metadata=metadata)
 
 
@@ -365,14 +344,8 @@ def _slide_text(slide: Element) -> tuple[str, list[str]]:
             continue
         placeholder = next(shape.iter(f"{_P}ph"), None)
         kind = "" if placeholder is None else placeholder.get("type", "")
-        texts = []
-        for paragraph in shape.iter(f"{_A}p"):
-            words = [
-                (element.text or "") if element.tag == f"{_A}t" else " "
-                for element in paragraph.iter(f"{_A}t", f"{_A}br")
-            ]
-            texts.append(" ".join("".join(words).split()))
-        texts = list(filter(None, texts))
+        paragraphs = (paragraph.iter(f"{_A}t", f"{_A}br") for paragraph in shape.iter(f"{_A}p"))
+        texts = list(filter(None, (_join_runs(runs, f"{_A}t") for runs in paragraphs)))
         if kind in ("title", "ctrTitle") and not title:
             title = " ".join(texts)[:MAX_TITLE]
         elif kind not in ("sldNum", "dt", "ftr", "hdr"):
@@ -387,15 +360,13 @@ def read_epub(source: Source) -> Iterator[Section]:
         names = frozenset(archive.namelist())
         title, contents = _read_contents(archive)
         chapters = [name for name in contents if name in names]
-        if len(chapters) < len(contents):
-            missing = f"{len(contents) - len(chapters)} of {len(contents)} chapters are not in the file"
-            yield Section("", problem=missing)
+        if missing := len(contents) - len(chapters):
+            yield Section("", problem=f"{missing} of {len(contents)} chapters are not in the file")
         for number, name in enumerate(chapters, start=1):
             page = decode(archive.read(name), file=f"{source.name}/{name}", declares=True)
             for section in html_sections(page.text):
-                metadata = {**section.metadata, "chapter": number, **({"book": title} if title else {})}
-                context = section.context or title
-                yield Section(section.text, context=context, metadata=metadata, flag=page.flag)
+                metadata = {**section.metadata, "chapter": number, **_title_entry("book", title)}
+                yield Section(section.text, context=section.context or title, metadata=metadata, flag=page.flag)
 
 
 def _read_contents(archive: zipfile.ZipFile) -> tuple[str, list[str]]:

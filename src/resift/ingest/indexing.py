@@ -27,8 +27,6 @@ from resift.stores.sqlite.writer import Batch
 from resift.validation import check_arguments
 
 Outcome = Literal["indexed", "unchanged", "empty", "partial", "failed", "removed"]
-OnProgress = Callable[[int, int], None]
-OnWritten = Callable[[int], None]
 
 _FORMAT = "3"  # part of every digest; increment it when the output of readers or chunking changes
 _BATCH = 64  # passages per commit; at most this much work is repeated after a crash
@@ -38,10 +36,7 @@ _HEX_ESCAPE = re.compile(rb"\\x([0-9a-f]{2})")
 
 @dataclass(frozen=True, slots=True)
 class FileReport:
-    """The outcome for one file: "partial" if something in it could not be read.
-
-    `text_fields` are the record fields that were read as text.
-    """
+    """The outcome for one file, and the record fields that were read as text."""
 
     path: str
     outcome: Outcome
@@ -103,18 +98,16 @@ async def index_paths(
     text_keys: Sequence[str] | str | None = None,
     prune: bool = False,
     prune_all: bool = False,
-    progress: OnProgress = lambda _done, _total: None,
-    written: OnWritten = lambda _count: None,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+    written: Callable[[int], None] = lambda _count: None,
     choice: FileFilter | None = None,
 ) -> IndexReport:
     """Update the store from the files. A file that cannot be read does not stop the others.
 
-    A file is marked as done once its last passage is committed, unless something in it was skipped. Rows of
-    JSONL and CSV files keep their "own" ids, or the "path" of the file is put before each id. `text_keys`
-    names the fields that form their text, instead of the title and all other text fields. `prune` deletes
-    the passages of files that no longer exist; if more than half of the files are gone, `prune_all` is also
-    required. `progress` is called with bytes, `written` with passages. Files are read and embedded while
-    earlier ones are written.
+    A file is marked as done once its last passage is committed, unless something in it was skipped. Rows keep
+    their "own" ids, or the "path" of the file is put before each. `prune` deletes the passages of files that no
+    longer exist; if more than half of the files are gone, `prune_all` is also required. `progress` is called
+    with bytes, `written` with passages.
     """
     size.validate()
     if choice is not None:
@@ -134,13 +127,12 @@ async def index_paths(
         )
     total = sum(file_size(file) for file in found_files.files)
     run = _Run(store, size, row_ids, root, digests, FileReader(limits, text_keys=keys), not await store.count(), keys)
-    reports = []
+    reports, done = [], 0
     for key in deleted:
         ids = await store.ids({"path": key})
         await store.delete(ids)
         await store.mark_sources({key: None})
         reports.append(FileReport(key, "removed", len(ids)))
-    done = 0
     try:
         async with aclosing(read_ahead(_group_parts(_read_files(run, found_files)), depth=_READ_AHEAD)) as groups:
             async for parts in groups:
@@ -183,7 +175,6 @@ class _File:
     failure: str = ""
     flags: Counter[str] = field(default_factory=Counter)
     problems: Counter[str] = field(default_factory=Counter)
-    conflicts: Counter[str] = field(default_factory=Counter)
     conflicting_ids: set[str] = field(default_factory=set)
     text_fields: dict[str, None] = field(default_factory=dict)
     ids_before: set[str] | None = None
@@ -232,9 +223,8 @@ async def _read_parts(run: _Run, path: Path, file: _File, *, follow: bool) -> As
             file.flags.update([section.flag] if section.flag else [])
             file.problems.update([section.problem] if section.problem else [])
             file.text_fields.update(dict.fromkeys(section.fields))
-            for passage in split_section(
-                section, file.key, size=run.size, row_ids=run.row_ids, copies=copies, position=chunks
-            ):
+            size, row_ids = run.size, run.row_ids
+            for passage in split_section(section, file.key, size=size, row_ids=row_ids, copies=copies, position=chunks):
                 chunks += 1
                 pending.append(passage)
                 position = section.position
@@ -254,10 +244,7 @@ def _start_embedding(run: _Run, passages: Sequence[IndexedPassage]) -> asyncio.T
 
 
 async def _group_parts(parts: AsyncGenerator[_Part, None]) -> AsyncGenerator[list[_Part], None]:
-    """Group parts into transactions, because one commit per short file would be slow.
-
-    Rows with their own ids get a separate transaction, because the next file may contain the same ids.
-    """
+    """Group parts into transactions. Rows with ids get their own, because the next file may contain the same ids."""
     group: list[_Part] = []
     async with aclosing(parts) as source:
         async for part in source:
@@ -310,7 +297,7 @@ async def _drop_conflicts(run: _Run, part: _Part, batch: Batch) -> Batch:
         owner = str(hit.metadata.get("path", ""))
         if owner != file.key:
             origin = f"file {owner}" if owner else "a document that does not come from a file"
-            file.conflicts[f"the id {hit.id[:100]!r} belongs to {origin}; index with --row-ids path"] += 1
+            file.problems[f"the id {hit.id[:100]!r} belongs to {origin}; index with --row-ids path"] += 1
             file.conflicting_ids.add(hit.id)
     return batch.select({passage["id"] for passage in part.passages} - file.conflicting_ids)
 
@@ -327,12 +314,11 @@ async def _finish_file(run: _Run, file: _File, failure: str, marks: dict[str, st
     if run.digests.get(key) == file.digest:
         return FileReport(key, "unchanged")
     await run.store.delete(sorted(await _load_ids_before(run, file) - file.written))
-    problems = file.problems + file.conflicts
     chunks, flags, fields = len(file.written), _summarize(file.flags), tuple(file.text_fields)
-    if problems:
+    if file.problems:
         # Record the file as partial: it can be pruned, and the next run reports its problems again.
         marks[key] = f"partial {file.digest}"
-        return FileReport(key, "partial", chunks, flags, f"{key}: {'; '.join(_summarize(problems))}", fields)
+        return FileReport(key, "partial", chunks, flags, f"{key}: {'; '.join(_summarize(file.problems))}", fields)
     marks[key] = file.digest
     return FileReport(key, "indexed" if chunks else "empty", chunks, flags, text_fields=fields)
 
@@ -362,12 +348,9 @@ def _find_deleted(indexed: Iterable[str], present: set[str], root: Path) -> list
     """Return the indexed files that no longer exist. A file that cannot be checked counts as existing."""
     deleted = []
     for key in sorted(set(indexed) - present):
-        path = root / key
+        raw = _HEX_ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), key.encode())
         with contextlib.suppress(OSError):
-            if "\\x" in key and not path.exists():
-                raw = _HEX_ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), key.encode())
-                path = root / os.fsdecode(raw)
-            if not path.exists():
+            if not (root / key).exists() and not (root / os.fsdecode(raw)).exists():
                 deleted.append(key)
     return deleted
 
@@ -381,10 +364,7 @@ def open_index(
     text_only: bool = False,
     read_only: bool = False,
 ) -> SQLiteStore:
-    """Open a store. An existing file keeps its embedder and language; the arguments apply to a new file.
-
-    `text_only` creates a new file without vectors, or ignores the vectors of an existing file.
-    """
+    """Open a store. An existing file keeps its embedder and language; `text_only` creates or uses no vectors."""
     store = SQLiteStore(path, language=language, read_only=read_only, create=not read_only)
     if text_only:
         return store

@@ -12,7 +12,7 @@ import stat
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -55,20 +55,14 @@ _ENCODING_NAMES = {"cp1252": "Windows-1252", "latin-1": "Latin-1"}
 class FileLimits:
     """Limits for one file. With the defaults, reading a file takes less than 300 MB of memory."""
 
-    parsed_bytes: int = 16 * MB
-    """Maximum size of a file that is parsed as a whole. A larger text is read in pieces, without its structure."""
-    line_bytes: int = 16 * MB
-    """Maximum size of one line of JSONL or CSV."""
-    expanded_bytes: int = 512 * MB
-    """Maximum size of a compressed file after unpacking."""
-    part_bytes: int = 64 * MB
-    """Maximum size of one part of a compressed document after unpacking."""
+    parsed_bytes: int = 16 * MB  # a larger text is read in pieces, without its structure
+    line_bytes: int = 16 * MB  # of JSONL or CSV
+    expanded_bytes: int = 512 * MB  # of a compressed file
+    part_bytes: int = 64 * MB  # of one part of a compressed document
     pages: int = 5_000
     entries: int = 10_000
-    seconds: float = 60.0
-    """Time limit for reading one file. One second is added for each 10 MB of the file."""
-    memory_bytes: int = 2_048 * MB
-    """Maximum address space of the worker process."""
+    seconds: float = 60.0  # plus one for each 10 MB of the file
+    memory_bytes: int = 2_048 * MB  # address space of the worker process
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -102,10 +96,7 @@ class Line(NamedTuple):
 
 @dataclass(slots=True)
 class Source:
-    """An open file with its type (`suffix`) and its name for error messages.
-
-    `text_keys` names the record fields to read. None selects all text fields.
-    """
+    """An open file, with its type and its name for error messages; `text_keys` are the record fields to read."""
 
     file: BinaryIO
     name: str
@@ -134,10 +125,8 @@ class Source:
     def bytes(self) -> bytes:
         """Return the content. Raises DataFormatError if it exceeds the limit."""
         if not self.parseable:
-            limit = self.limits.parsed_bytes >> 20
-            raise DataFormatError(
-                f"{self.size >> 20} MB; the limit for files of this kind is {limit} MB.", file=self.name
-            )
+            problem = f"{self.size >> 20} MB; the limit for files of this kind is {self.limits.parsed_bytes >> 20} MB."
+            raise DataFormatError(problem, file=self.name)
         self.file.seek(0)
         return self.file.read(self.limits.parsed_bytes + 1)
 
@@ -152,8 +141,7 @@ class Source:
     def lines(self, encoding: str, *, newline: str | None = "") -> Iterator[Line]:
         """Yield the lines with their line endings. A line over the limit is skipped without loading it."""
         limit = self.limits.line_bytes
-        text = open_text(self.file, encoding, newline=newline)
-        try:
+        with open_text(self.file, encoding, newline=newline) as text:
             number = 0
             while line := text.readline(limit + 1):
                 number += 1
@@ -161,8 +149,6 @@ class Source:
                 while too_long and line and not line.endswith("\n"):
                     line = text.readline(limit)
                 yield Line(number, None if too_long else line, min(self.size, self.file.tell()))
-        finally:
-            text.detach()
 
 
 def open_source(
@@ -173,30 +159,22 @@ def open_source(
     follow: bool = True,
     text_keys: tuple[str, ...] | None = None,
 ) -> Source:
-    """Open a regular file. Raises DataFormatError for a pipe, a device or a folder.
+    """Open a regular file; raise DataFormatError for a pipe, a device or a folder.
 
-    `name` is used in errors; `text_keys` names the record fields to read. `follow=False` rejects a symbolic link
-    that replaced the file after it was listed.
+    `follow=False` rejects a symbolic link that replaced the file after it was listed.
     """
     # Without O_NONBLOCK, opening a pipe waits for a writer.
     descriptor = os.open(path, os.O_RDONLY | O_NONBLOCK | O_BINARY | (0 if follow else O_NOFOLLOW))
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise DataFormatError("Not a regular file. Write its content to a file first.", file=name)
-        file = os.fdopen(descriptor, "rb")
-    except BaseException:
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)
-        raise
-    return Source(file, name, path.suffix.lower(), status.st_size, limits, text_keys)
+        raise DataFormatError("Not a regular file. Write its content to a file first.", file=name)
+    return Source(os.fdopen(descriptor, "rb"), name, path.suffix.lower(), status.st_size, limits, text_keys)
 
 
 @contextmanager
 def open_zip(source: Source) -> Iterator[zipfile.ZipFile]:
-    """Open a document that is a zip file. Rejects files that exceed the limits or look like zip bombs.
-
-    The file is rewound for libraries that open it again.
-    """
+    """Open a document that is a zip file, and rewind it for its parser; reject zip bombs."""
     limits = source.limits
     source.file.seek(0)
     with parse_errors(source, f"{source.suffix or '.zip'} file"), zipfile.ZipFile(source.file) as archive:
@@ -204,12 +182,11 @@ def open_zip(source: Source) -> Iterator[zipfile.ZipFile]:
         if len(parts) > limits.entries:
             raise DataFormatError(f"Contains {len(parts)} parts; the limit is {limits.entries}.", file=source.name)
         total = sum(part.file_size for part in parts)
-        largest = max((part.file_size for part in parts), default=0)
-        is_bomb = any(part.file_size > _MAX_COMPRESSION * max(part.compress_size, 1024) for part in parts)
-        if total > limits.expanded_bytes or largest > limits.part_bytes or is_bomb:
-            raise DataFormatError(
-                f"Unpacks to {total >> 20} MB, too much for a document of this size.", file=source.name
-            )
+        if total > limits.expanded_bytes or any(
+            part.file_size > min(limits.part_bytes, _MAX_COMPRESSION * max(part.compress_size, 1024)) for part in parts
+        ):
+            problem = f"Unpacks to {total >> 20} MB, too much for a document of this size."
+            raise DataFormatError(problem, file=source.name)
         source.file.seek(0)
         yield archive
 
@@ -225,17 +202,19 @@ def parse_errors(source: Source, kind: str) -> Iterator[None]:
         raise DataFormatError(f"Not a readable {kind} ({type(exc).__name__}).", file=source.name) from exc
 
 
-def open_text(file: BinaryIO, encoding: str, *, newline: str | None = "") -> io.TextIOWrapper:
-    """Return the file as a text stream. Close the stream with `detach`."""
+@contextmanager
+def open_text(file: BinaryIO, encoding: str, *, newline: str | None = "") -> Iterator[io.TextIOWrapper]:
+    """Lend the file as a text stream."""
     file.seek(0)
-    return io.TextIOWrapper(file, encoding=encoding, errors="replace", newline=newline)
+    text = io.TextIOWrapper(file, encoding=encoding, errors="replace", newline=newline)
+    try:
+        yield text
+    finally:
+        text.detach()
 
 
 def decode(data: bytes, *, file: str, declares: bool = False) -> DecodedText:
-    """Decode a file's bytes by byte order mark, declaration or UTF-8. Otherwise guess, and set a flag.
-
-    Raises DataFormatError for binary data and for bytes that contradict their byte order mark.
-    """
+    """Decode bytes by byte order mark, declaration or UTF-8; otherwise guess, and set a flag."""
     encoding, flag = detect_encoding(data, file=file, declares=declares, complete=True)
     try:
         return DecodedText(data.decode(encoding), flag)
@@ -249,13 +228,9 @@ def decode(data: bytes, *, file: str, declares: bool = False) -> DecodedText:
 
 
 def detect_encoding(data: bytes, *, file: str, declares: bool = False, complete: bool = False) -> tuple[str, str]:
-    """Return the encoding of data, which may be truncated unless `complete` is set, and a note if it was guessed.
-
-    Raises DataFormatError for binary data.
-    """
+    """Return the encoding and a note if it was guessed; raise DataFormatError for binary data."""
     sample = data[:SAMPLE_BYTES]
-    bom_encoding = next((name for mark, name in _BOMS if data.startswith(mark)), "")
-    if bom_encoding:
+    if bom_encoding := next((name for mark, name in _BOMS if data.startswith(mark)), ""):
         return bom_encoding, ""
     if is_binary(sample):
         raise DataFormatError("Binary data, not text. Exclude it, or convert it to text.", file=file)
@@ -291,19 +266,15 @@ def _can_decode(data: bytes, name: str, *, complete: bool) -> bool:
 def _guess_encoding(sample: bytes) -> str:
     non_ascii = len(sample) - len(sample.translate(None, bytes(range(128, 256))))
     if non_ascii >= _MIN_BYTES_TO_GUESS:
-        try:
+        with suppress(ModuleNotFoundError):
             from charset_normalizer import from_bytes
-        except ModuleNotFoundError:
-            pass
-        else:
+
             best = from_bytes(sample, cp_isolation=_LIKELY_ENCODINGS).best()
             if best is not None and best.encoding != "ascii":
                 return str(best.encoding)
     # Windows-1252 leaves five bytes undefined; latin-1 defines every byte.
     return "cp1252" if _can_decode(sample, "cp1252", complete=False) else "latin-1"
 
-
-Reader = Callable[[Source], Iterator[Section]]
 
 MARKDOWN = frozenset({".md", ".markdown", ".mdown", ".mkd"})
 HTML = frozenset({".html", ".htm", ".xhtml"})
@@ -367,8 +338,7 @@ def _read_source(source: Source) -> Iterator[Section]:
         return
     for suffixes, module, function in _READERS:
         if suffix in suffixes:
-            read: Reader = getattr(import_module(f"resift.ingest.{module}"), function)
-            yield from read(source)
+            yield from getattr(import_module(f"resift.ingest.{module}"), function)(source)
             return
     # Make the names of source code and configuration files searchable.
     context = "" if source.suffix in TEXT or not source.suffix else PurePosixPath(source.name).name
@@ -390,9 +360,8 @@ def _read_gzip(source: Source) -> Iterator[Section]:
                 while block := packed.read(MB):
                     size += len(block)
                     if size > limit:
-                        raise DataFormatError(
-                            f"Unpacks to more than {limit >> 20} MB. Unpack it first.", file=source.name
-                        )
+                        problem = f"Unpacks to more than {limit >> 20} MB. Unpack it first."
+                        raise DataFormatError(problem, file=source.name)
                     unpacked.write(block)
         except (OSError, EOFError, zlib.error) as exc:
             raise DataFormatError("Not a readable .gz file.", file=source.name) from exc
@@ -405,8 +374,7 @@ def plain_sections(source: Source, *, context: str = "", flag: str = "") -> Iter
     """Yield the text of a file. A long text is split at paragraph, line or word boundaries."""
     encoding, encoding_flag = source.encoding()
     flags = "; ".join(filter(None, (flag, encoding_flag)))
-    text = open_text(source.file, encoding, newline=None)
-    try:
+    with open_text(source.file, encoding, newline=None) as text:
         pending = ""
         while block := text.read(SAMPLE_BYTES):
             pending += block
@@ -417,8 +385,6 @@ def plain_sections(source: Source, *, context: str = "", flag: str = "") -> Iter
                 pending, flags = pending[cut:], ""
         if pending.strip():
             yield Section(pending, context=context, flag=flags, position=source.size)
-    finally:
-        text.detach()
 
 
 def _find_cut(text: str) -> int:

@@ -1,11 +1,9 @@
-"""List the files to read: all files named by the caller, and the readable ones in folders.
-
-Each skipped path has a reason.
-"""
+"""List the files to read: all files named by the caller, and the readable ones in folders."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import stat
@@ -23,14 +21,12 @@ PACKAGE_FOLDERS = frozenset({"node_modules", "bower_components", "jspm_packages"
 _FOLDER_MARKERS = {"pyvenv.cfg": "a virtual environment", "CACHEDIR.TAG": "a cache"}
 _MAX_IGNORE_FILE_BYTES = 1 << 20
 _MAX_PATTERN_LENGTH = 1_000
-# Each "**" in a pattern multiplies the matching time by the depth of the path.
-_MAX_PATTERN_GLOBSTARS = 3
+_MAX_PATTERN_GLOBSTARS = 3  # each "**" multiplies the matching time by the depth of the path
 _MAX_DEPTH = 100
 POLL_INTERVAL_S = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Skipped:
+class Skipped(NamedTuple):
     """A skipped path and the reason. `failed` marks paths that need attention."""
 
     path: Path
@@ -59,10 +55,7 @@ class FoundFiles:
 def find_files(
     paths: Iterable[Path], file_filter: FileFilter = FileFilter(), *, index: Path | None = None
 ) -> FoundFiles:
-    """Return the files under the paths. Symbolic links inside folders are not followed.
-
-    `index` is the index being written, which is never read. Raises DataFormatError for a missing path.
-    """
+    """Return the files under the paths, except the index. Symbolic links inside folders are not followed."""
     walk = FolderWalk(file_filter, index)
     for path in paths:
         if stat.S_ISDIR(_stat(path).st_mode):
@@ -100,11 +93,9 @@ async def watch(
         stamps = {}
         existing = [path for path in paths if path.exists()]
         for file in find_files(existing, file_filter, index=index).files:
-            try:
+            with contextlib.suppress(OSError):  # deleted since it was listed
                 status = file.stat()
-            except OSError:
-                continue  # deleted since it was listed
-            stamps[file] = (status.st_mtime_ns, status.st_size)
+                stamps[file] = (status.st_mtime_ns, status.st_size)
         return stamps
 
     before: dict[Path, tuple[int, int]] | None = None
@@ -144,22 +135,11 @@ def parse_ignore_rules(lines: Iterable[str]) -> list[IgnoreRule]:
 def is_ignored(rules: Sequence[IgnoreRule], path: str, *, folder: bool) -> bool | None:
     """Return whether the rules ignore a path relative to their folder, or None if none matches. The last match wins."""
     for rule in reversed(rules):
-        if folder or not rule.folders_only:
-            match = rule.regex.search(path)
-            # A group matches if the pattern matched a folder above the path. That folder was already checked.
-            if match is not None and match.lastgroup is None:
-                return rule.ignores
+        match = rule.regex.search(path) if folder or not rule.folders_only else None
+        # A group matches if the pattern matched a folder above the path. That folder was already checked.
+        if match is not None and match.lastgroup is None:
+            return rule.ignores
     return None
-
-
-def _is_ignored_here(rules: RulesByFolder, path: str, *, folder: bool) -> bool:
-    """Return whether a .gitignore in any folder above ignores a path. The nearest one with a match decides."""
-    for base, folder_rules in reversed(rules):
-        relative = path if base == "." else path.removeprefix(f"{base}/")
-        ignored = is_ignored(folder_rules, relative, folder=folder)
-        if ignored is not None:
-            return ignored
-    return False
 
 
 def compile_patterns(patterns: Sequence[str], option: str) -> list[re.Pattern[str]]:
@@ -179,13 +159,11 @@ def _compile_pattern(text: str) -> tuple[re.Pattern[str] | None, bool]:
     For `*a*a*a`, pathspec's expression tries every way to divide a name. The first match of each part before
     the last star is as good as any later one, so these parts become atomic groups.
     """
-    if not text or len(text) > _MAX_PATTERN_LENGTH or text.count("**") > _MAX_PATTERN_GLOBSTARS:
-        return None, False
     translator = require("pathspec.patterns.gitignore.spec", extra="files").GitIgnoreSpecPattern
-    try:
-        translated, includes = translator.pattern_to_regex(text)
-    except ValueError:  # git ignores patterns that it cannot parse
-        return None, False
+    translated = None
+    if len(text) <= _MAX_PATTERN_LENGTH and text.count("**") <= _MAX_PATTERN_GLOBSTARS:
+        with contextlib.suppress(ValueError):  # git ignores patterns that it cannot parse
+            translated, includes = translator.pattern_to_regex(text)
     if translated is None:
         return None, False
     star = "[^/]*"
@@ -253,7 +231,10 @@ class FolderWalk:
             return "hidden"
         if entry.is_symlink():
             return _describe_link(path, root)
-        if _is_ignored_here(rules, name, folder=is_folder):
+        # The nearest .gitignore with a match decides.
+        names = ((own, name if base == "." else name.removeprefix(f"{base}/")) for base, own in reversed(rules))
+        decisions = (is_ignored(own, relative, folder=is_folder) for own, relative in names)
+        if next((ignored for ignored in decisions if ignored is not None), False):
             return "ignored by .gitignore"
         if any(regex.search(name) for regex in self._exclude):
             return "excluded by --exclude"

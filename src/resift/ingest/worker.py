@@ -1,7 +1,6 @@
 """Read files in a worker process, so that a file that hangs, crashes or exhausts memory affects only itself.
 
-Parent and worker exchange frames: a length in four bytes, then JSON. `FileReader` is the parent's side.
-The worker may be killed at any time.
+Parent and worker exchange frames: a length in four bytes, then JSON.
 """
 
 from __future__ import annotations
@@ -33,10 +32,7 @@ _READ_IN_PROCESS = frozenset(
 
 
 class FileReader:
-    """Reads files one at a time. Close it when done.
-
-    `text_keys` names the record fields to read.
-    """
+    """Reads files one at a time. Close it when done."""
 
     def __init__(self, limits: FileLimits = DEFAULT_LIMITS, *, text_keys: tuple[str, ...] | None = None) -> None:
         self._limits = limits
@@ -55,14 +51,12 @@ class FileReader:
             return
         limits = asdict(self._limits)
         request = {"path": str(path), "name": name, "follow": follow, "text_keys": self._text_keys, "limits": limits}
-        finished = False
         try:
             async for section in self._read_in_worker({**request, "size": size}):
                 yield section
-            finished = True
-        finally:
-            if not finished:
-                await self.close()  # otherwise the worker would keep sending this file
+        except BaseException:
+            await self.close()  # otherwise the worker would keep sending this file
+            raise
 
     async def close(self) -> None:
         """End the worker process."""
@@ -133,9 +127,10 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
 
 def _read(request: JsonObject, limits: FileLimits) -> Iterator[JsonObject]:
     name, keys = request["name"], request["text_keys"]
-    options = {"limits": limits, "follow": request["follow"], "text_keys": None if keys is None else tuple(keys)}
     try:
-        for section in read_sections(open_source(Path(request["path"]), name=name, **options)):
+        source = open_source(Path(request["path"]), name=name, limits=limits, follow=request["follow"])
+        source.text_keys = None if keys is None else tuple(keys)
+        for section in read_sections(source):
             yield {"section": astuple(section)}
     except ResiftError as exc:
         yield {"error": str(exc)}
