@@ -37,8 +37,7 @@ class Table(Protocol):
         ...
 
 
-Candidate = str | JsonMapping | Hit | object
-"""A text, a record, a hit, or one result of a search system."""
+Candidate = str | JsonMapping | Hit | object  # a text, a record, a hit, or one result of a search system
 Candidates = Iterable[Candidate] | Table | object
 """A list of candidates, a table, a cursor, or the full response of a search system."""
 MissingText = Literal["last", "empty", "id", "raise"]
@@ -47,11 +46,8 @@ _NOT_METADATA = frozenset({*HIT_KEYS, DISTANCE, REPEATABLE_ID})
 
 def first_text(row: JsonMapping, keys: Sequence[str]) -> str:
     """Return the first non-empty text among the keys, or an empty string."""
-    for key in keys:
-        value = row.get(key)
-        if isinstance(value, str) and value.strip():
-            return value
-    return ""
+    texts = (value for value in map(row.get, keys) if isinstance(value, str) and value.strip())
+    return next(texts, "")
 
 
 def read_hits(
@@ -69,11 +65,9 @@ def read_hits(
     """Return one hit per candidate, in order. Error messages refer to the argument as `name`.
 
     The text of a dict is extracted as described in `resift.external.records`; its other fields become metadata.
-    Results of search systems are recognized by their structure. `hit.original` is the object that was passed.
     Candidates without an id are numbered from "0", or "0#2" if that id is taken. With `strings_are="id"`, lists
     are fused by id, so a text without an id gets one from its content. A score that is not a finite number
-    raises an error, unless `flags` (id -> problem) is passed to collect such problems. `fields` collects the
-    names of the text fields.
+    raises an error, unless `flags` (id -> problem) is passed. `fields` collects the names of the text fields.
     """
     items = list_documents(candidates, name)
     keys = check_text_keys(text_keys)
@@ -103,14 +97,13 @@ def read_hits(
             store = str(record.get("source") or record.get("source_store") or source)
             metadata = read_metadata(record, text, without=_NOT_METADATA)
             hits.append(set_original(Hit(id, text.text, score, store, metadata), item))
-    first_positions: dict[str, int] = {}
+    positions: dict[str, int] = {}
     for number, hit in enumerate(hits if unique else ()):
-        if hit.id in first_positions:
+        if positions.setdefault(hit.id, number) != number:
             raise DuplicateIdError(
-                f"Candidates {first_positions[hit.id]} and {number} share the id {hit.id!r}. "
+                f"Candidates {positions[hit.id]} and {number} share the id {hit.id!r}. "
                 "Give each its own id, or omit the ids to have the candidates numbered."
             )
-        first_positions[hit.id] = number
     # The two usual policies do not change any hit.
     return hits if missing_text in ("last", "empty") else [_fill_text(hit, missing_text, keys) for hit in hits]
 
@@ -163,14 +156,10 @@ def _unused_id(id: str, used_ids: Collection[str | None]) -> str:
 def _unknown_candidate(item: object, number: int) -> str:
     if isinstance(item, (tuple, list)):
         kinds = ", ".join(type(part).__name__ for part in item[:6])
-        return (
-            f"Candidate {number} is a {type(item).__name__} of {kinds}; pass (text, score), a dict, "
-            "or the cursor, which knows the column names."
-        )
-    return (
-        f"Candidate {number} is {type_name(item)}; pass a string, a dict, a Hit, or a result of a search "
-        "system that Resift supports (docs/rerank-your-results.md)."
-    )
+        kind = f"a {type(item).__name__} of {kinds}"
+        return f"Candidate {number} is {kind}; pass (text, score), a dict, or the cursor, which knows the column names."
+    supported = "a string, a dict, a Hit, or a result of a search system that Resift supports"
+    return f"Candidate {number} is {type_name(item)}; pass {supported} (docs/rerank-your-results.md)."
 
 
 def has_id(candidate: object) -> bool:
@@ -249,7 +238,7 @@ PATHS = (
 # Attributes with the results of a response object. Each name is specific enough to identify its system.
 ATTRIBUTES = ("points", "matches", "objects", "source_nodes", "nodes")
 _RECORD_KEYS = frozenset({*ID_KEYS, "text", "title", "body", "content", "_source"})
-CHROMA_COLUMNS = {"documents": "text", "metadatas": "metadata", "distances": "distance", "uris": "uri"}
+CHROMA_COLUMNS = {"documents": "text", "metadatas": "metadata", "distances": "score", "uris": "uri"}
 
 
 def list_documents(value: object, name: str) -> list[JsonValue]:
@@ -377,13 +366,8 @@ def _follow(value: object, path: Sequence[str]) -> list[JsonValue] | None:
     if not path:
         return list(value) if isinstance(value, list) else None
     if isinstance(value, list):  # one list per query or per group
-        items: list[JsonValue] = []
-        for group in value:
-            inner = _follow(group, path)
-            if inner is None:
-                return None
-            items += inner
-        return items if value else None
+        groups = [_follow(group, path) for group in value]
+        return [item for group in groups for item in group or ()] if groups and None not in groups else None
     if not isinstance(value, Mapping):
         return None
     if path[0] == "*":
@@ -399,17 +383,14 @@ def _read_chroma(value: JsonMapping, name: str) -> list[JsonValue]:
         raise InputError(f"{name} has the results of {len(ids)} queries; pass those of one.")
     rows: list[JsonObject] = [{"id": id} for id in (ids[0] if nested else ids)]
     for column, key in CHROMA_COLUMNS.items():
-        cells = value.get(column)
-        if cells is None:
+        if value.get(column) is None:
             continue
-        cells = cells[0] if nested else cells
+        cells = value[column][0] if nested else value[column]
         if len(cells) != len(rows):
             raise InputError(f"{name} has {len(rows)} ids and {len(cells)} {column}; pass the response unchanged.")
         for row, cell in zip(rows, cells, strict=True):
-            if cell is not None and key == "distance":
-                row["score"] = -float(cell)
-            elif cell is not None:
-                row[key] = cell
+            if cell is not None:
+                row[key] = -float(cell) if key == "score" else cell
     return rows
 
 

@@ -20,6 +20,7 @@ import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import NamedTuple
 
 from resift.errors import InputError
@@ -59,8 +60,7 @@ _WORD = re.compile(r"[^\W\d_]{2}")
 _DENSE = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 _ADDRESS = re.compile(r"[/\\@=]")
 
-Parts = dict[str, str]
-"""Dotted names of fields -> their texts."""
+Parts = dict[str, str]  # dotted names of fields -> their texts
 
 
 class RecordText(NamedTuple):
@@ -116,10 +116,7 @@ def read_flat_text(record: JsonMapping, keys: Sequence[str] | None, *, original:
 def check_fields(
     fields: Sequence[str] | Mapping[str, float] | str | None, text_keys: Sequence[str] | str | None = None
 ) -> tuple[str, ...] | None:
-    """Return the names of the fields to read. Those from `fields` are labeled.
-
-    A dict of weights sorts the fields by weight, highest first. A weight of 0 excludes a field.
-    """
+    """Return the names of the fields to read; those from `fields` are labeled, and sorted by weight without zeros."""
     if fields is None:
         return check_text_keys(text_keys)
     if text_keys is not None:
@@ -149,7 +146,7 @@ def check_text_keys(keys: Sequence[str] | str | None, argument: str = "text_keys
 def read_metadata(record: JsonMapping, text: RecordText, *, without: Collection[str] = ()) -> JsonObject:
     """Return the metadata of a record: its title, and all fields except ids, text fields and `without`."""
     nested = record.get("metadata")
-    metadata = dict(nested) if nested and isinstance(nested, Mapping) else {}
+    metadata = dict(nested) if isinstance(nested, Mapping) else {}
     body_fields = _body_fields(text.fields)
     for key, value in record.items():
         if key not in _ID_OR_METADATA and key not in without and not (key in body_fields and isinstance(value, str)):
@@ -200,15 +197,10 @@ def _join_parts(parts: Parts) -> RecordText:
 @lru_cache(maxsize=1024)
 def _sort_keys(keys: tuple[object, ...]) -> tuple[list[str], list[str]]:
     """Return the known keys in their fixed order, and the other keys that may hold text."""
-    known: list[tuple[int, str]] = []
-    others: list[str] = []
-    for key in keys:
-        name = key.strip().casefold() if isinstance(key, str) else "id"
-        if isinstance(key, str) and name in _KNOWN:
-            known.append((_KNOWN[name], key))
-        elif isinstance(key, str) and name not in _NEVER_TEXT and key.lstrip()[:1] not in ("_", "@"):
-            others.append(key)
-    return [key for _, key in sorted(known)], sorted(others)
+    names = {key: key.strip().casefold() for key in keys if isinstance(key, str)}
+    known = sorted((_KNOWN[name], key) for key, name in names.items() if name in _KNOWN)
+    others = [key for key, name in names.items() if name not in _KNOWN and name not in _NEVER_TEXT]
+    return [key for _, key in known], sorted(key for key in others if key.lstrip()[:1] not in ("_", "@"))
 
 
 def _text_fields(record: JsonMapping, *, depth: int) -> Parts:
@@ -232,9 +224,7 @@ def _long_text(value: str | Sequence[object], depth: int) -> str:
     """Return a long string, or the text of a list that contains one, such as a list of paragraphs."""
     if isinstance(value, str):
         return value if len(value) >= _MIN_LONG and _has_words(value, _LONG_WORDS) else ""
-    if not value or not isinstance(value[0], (str, Mapping)):
-        return ""
-    text = _value_text(value, depth)
+    text = _value_text(value, depth) if value and isinstance(value[0], (str, Mapping)) else ""
     return text if any(_has_words(part, _LONG_WORDS) for part in text.split(JOIN)) else ""
 
 
@@ -302,13 +292,9 @@ def _value_text(value: object, depth: int) -> str:
 
 
 def _has_words(text: str, min_words: int) -> bool:
-    count = 0
-    for token in text[:2000].split():
-        if not _ADDRESS.search(token):
-            count += len(_DENSE.findall(token)) // 2 or bool(_WORD.search(token))
-            if count >= min_words:
-                return True
-    return False
+    tokens = (token for token in text[:2000].split() if not _ADDRESS.search(token))
+    counts = accumulate(len(_DENSE.findall(token)) // 2 or bool(_WORD.search(token)) for token in tokens)
+    return any(count >= min_words for count in counts)
 
 
 def _leaf(name: str) -> str:

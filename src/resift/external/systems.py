@@ -1,8 +1,7 @@
-"""Convert single results of search systems to flat records. Results are recognized by their structure.
+"""Convert single results of search systems, which are recognized by their structure, to flat records.
 
-No client package is imported. Each reader converts one result to a flat dict: the fields of the document,
-with `id`, `score` and, if the system separates it, `metadata`. `resift.external.records` then extracts the
-text. `DICT_READERS` and `OBJECT_READERS` list the supported formats.
+A flat record has the fields of the document, `id`, `score` and, if the system separates it, `metadata`.
+`DICT_READERS` and `OBJECT_READERS` list the supported formats.
 """
 
 from __future__ import annotations
@@ -16,10 +15,8 @@ from typing import Any, NamedTuple
 
 from resift.types import JsonMapping, JsonObject, JsonValue
 
-DISTANCE = "_resift_distance"
-"""Key of a score that may be a distance. `orient_scores` decides this from the order of the list."""
-REPEATABLE_ID = "_resift_repeatable_id"
-"""Key that marks a record whose id is a file id shared by all chunks of the file."""
+DISTANCE = "_resift_distance"  # key of a score that may be a distance; `orient_scores` decides
+REPEATABLE_ID = "_resift_repeatable_id"  # key of a record whose id is a file id shared by all chunks of the file
 
 _TAG = re.compile(r"</?(?:em|mark|b|strong)>")
 
@@ -84,7 +81,7 @@ def _read_elasticsearch(hit: JsonMapping) -> JsonObject:
 def _read_weaviate_graphql(hit: JsonMapping) -> JsonObject:
     extra = hit["_additional"]
     score = _similarity(extra.get("score", extra.get("certainty")), extra.get("distance"))
-    return _record(_without(hit, "_additional"), extra.get("id"), _number(score))
+    return _record(_without(hit, "_additional"), extra.get("id"), to_number(score))
 
 
 def _read_typesense(hit: JsonMapping) -> JsonObject:
@@ -223,7 +220,7 @@ def _is_missing(cell: object) -> bool:
     """Whether a cell is empty, binary, or NaN, NaT or pandas.NA, which do not equal themselves."""
     if cell is None or isinstance(cell, (bytes, bytearray, memoryview)):
         return True
-    if isinstance(cell, (str, Mapping, list)) or hasattr(cell, "__len__"):
+    if hasattr(cell, "__len__"):
         return False
     try:
         return bool(cell != cell)  # noqa: PLR0124 - true only for missing values
@@ -274,7 +271,7 @@ def find_reader(item: object) -> Callable[[Any], JsonObject] | None:
         return None
     if isinstance(item, tuple) and len(item) == 2 and not hasattr(item, "_fields"):
         inner = find_reader(item[0])
-        if inner is None or _number(item[1]) is None:
+        if inner is None or to_number(item[1]) is None:
             return None
         return lambda pair, read=inner: {**read(pair[0]), DISTANCE: pair[1]}  # type: ignore[misc]
     matching = (names for names in OBJECT_READERS if all(hasattr(item, name) for name in names))
@@ -283,14 +280,14 @@ def find_reader(item: object) -> Callable[[Any], JsonObject] | None:
 
 def orient_scores(scores: Sequence[object]) -> list[float | None]:
     """Return scores with the best one highest. Scores in ascending order are distances and are negated."""
-    numbers = [_number(score) for score in scores]
+    numbers = [to_number(score) for score in scores]
     valid_numbers = [number for number in numbers if number is not None]
     if len(valid_numbers) > 1 and valid_numbers[0] < valid_numbers[-1] and valid_numbers == sorted(valid_numbers):
         return [None if number is None else -number for number in numbers]
     return numbers
 
 
-def _number(value: object) -> float | None:
+def to_number(value: object) -> float | None:
     """Convert a number, a numeric string (GraphQL) or a NumPy scalar to a float; None for anything else."""
     if value is None or isinstance(value, bool):
         return None

@@ -1,15 +1,11 @@
 """Turn texts into index terms, and queries into the terms that match them.
 
-Usage in a store:
-
     analyzer = Analyzer(language)                      # "auto", a Snowball language, or "none"
     analysis = analyzer.analyze(text)                  # per document: .terms to index, .languages to store
     words = analyzer.query_words(query, languages=…)   # the union of .languages over the indexed documents
 
-The language of a short query is often unclear, so `languages` lists the languages of the index, and each word
-is stemmed in each of them. Without it, the detected language and the default language of the script are used.
-`query_terms` returns the same terms as one list, for engines with their own ranking. Terms contain no
-whitespace. A store saves `analyzer.version`, because the terms of another version may differ.
+The language of a short query is often unclear, so each word is stemmed in each of the `languages` of the index.
+Without them, the detected language and the default language of the script are used. Terms contain no whitespace.
 """
 
 from __future__ import annotations
@@ -121,26 +117,12 @@ def stemmed_languages() -> frozenset[str]:
     return frozenset(_snowball().algorithms()) - {"porter", "dutch_porter"}
 
 
-def check_language(language: str) -> None:
-    """Raise InputError unless the language is "auto", "none" or a Snowball language."""
-    if language in ("auto", "none"):
-        return
-    if not isinstance(language, str):
-        raise InputError(f"The language is {language!r}; pass the name of a language.")
-    if language not in stemmed_languages():
-        known = did_you_mean(language, stemmed_languages())
-        raise InputError(f"Unknown language {language!r}. {known} auto detects it, and none does not stem.")
-
-
 def _snowball() -> ModuleType:
     return importlib.import_module("Stemmer")  # imported lazily: `import resift` must not load other packages
 
 
 def plural_variants(word: str) -> tuple[str, ...]:
-    """Return the word and its English singular and plural forms.
-
-    Adding variants of the few query words is cheaper than stemming every word of every text.
-    """
+    """Return the word and its English singular and plural forms, which is cheaper than stemming every text."""
     if len(word) < 4 or not word.isascii() or not word.isalpha():
         return (word,)
     singular = _singular(word)
@@ -173,16 +155,16 @@ class Analysis(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Analyzer:
-    """Splits, folds and stems words in any script, in the same way for documents and queries.
-
-    `language` is "auto" (detected for each text, English by default), a Snowball language for all texts, or
-    "none" for no stemming.
-    """
+    """Splits, folds and stems words in any script. `language` is "auto", a Snowball language, or "none"."""
 
     language: str = "auto"
 
     def __post_init__(self) -> None:
-        check_language(self.language)
+        if not isinstance(self.language, str):
+            raise InputError(f"The language is {self.language!r}; pass the name of a language.")
+        if self.language not in ("auto", "none") and self.language not in stemmed_languages():
+            known = did_you_mean(self.language, stemmed_languages())
+            raise InputError(f"Unknown language {self.language!r}. {known} auto detects it, and none does not stem.")
 
     @property
     def version(self) -> str:
@@ -226,8 +208,7 @@ class Analyzer:
     def query_words(self, text: str, *, languages: Iterable[str] = ()) -> list[tuple[str, ...]]:
         """Return the words of the query, each as a tuple of its distinct terms in `languages`.
 
-        A ranking should count the terms of one word as one term: sum their occurrences, and count the
-        documents that contain any of them. Otherwise a stem in a rare language looks like a rare word.
+        A ranking should count the terms of one word as one term. Otherwise a rare stem looks like a rare word.
         """
         is_ascii = text.isascii()  # in ASCII text, every piece is a word in Latin letters
         cut = ascii_pieces(text) if is_ascii else pieces(text)

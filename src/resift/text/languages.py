@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import tomllib
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
 from functools import cache, lru_cache
 from importlib import resources
+from itertools import chain
 from typing import NamedTuple
 from unicodedata import category
 
@@ -69,11 +70,9 @@ def function_words() -> dict[str, dict[str, str]]:
 @cache
 def script_of_language(language: str) -> str:
     """Return the script in which a language is written."""
-    for script, languages in function_words().items():
-        if language in languages:
-            return script
-    by_default = {name: script for script, name in SCRIPT_DEFAULTS.items()}
-    return by_default.get(language, "latin")
+    by_default = (script for script, name in SCRIPT_DEFAULTS.items() if name == language)
+    by_words = (script for script, languages in function_words().items() if language in languages)
+    return next(chain(by_words, by_default), "latin")
 
 
 @cache
@@ -92,28 +91,22 @@ class Detected(NamedTuple):
 
 
 def detect(words: Collection[str], among: Collection[str] = ()) -> dict[str, Detected]:
-    """Return script -> language, detected by the function words among `words`. The result is deterministic.
-
-    Scripts without a decisive function word are omitted. `among` restricts the languages. Words must be
-    lowercase and keep their accents.
-    """
+    """Return script -> language, by the function words among `words`, which are lowercase and keep their accents."""
     table = _table()
-    scores: dict[str, float] = {}
-    hits: dict[str, int] = {}
+    scores: defaultdict[str, float] = defaultdict(float)
+    hits: Counter[str] = Counter()
     spelled: set[str] = set()  # languages with a match of two or more letters, so that U.S. is not Croatian
     for word in table.keys() & set(words):
         for language, weight in table[word]:
-            scores[language] = scores.get(language, 0.0) + weight
-            hits[language] = hits.get(language, 0) + 1
+            scores[language] += weight
+            hits[language] += 1
             if len(word) > 1:
                 spelled.add(language)
     # In a short text, a single function word is enough.
     needed = 1 if len(words) <= _SHORT_TEXT else 2
     detected = {}
     for script, languages in function_words().items():
-        allowed = [
-            name for name in languages if name in spelled and hits[name] >= needed and (not among or name in among)
-        ]
+        allowed = [name for name in languages if name in spelled and hits[name] >= needed and name in (among or [name])]
         if allowed:
             # Ties go to the default language of the script, then to the first in function_words.toml.
             order = sorted(allowed, key=lambda name: (-round(scores[name], 9), name != SCRIPT_DEFAULTS[script]))
@@ -146,21 +139,13 @@ _HANGUL = re.compile("[\u1100-\u11ff\u3130-\u318f\uac00-\ud7af]")
 
 
 def is_supported(text: str, encode: Encode, *, unknown: int | None = None) -> bool:
-    """Return whether a tokenizer was trained on the language of a text.
-
-    `unknown` is the id of the tokenizer's unknown piece.
-    """
-    spaced: list[str] = []
-    ideographs: list[str] = []
-    runs: list[str] = []
-    for piece in pieces(text[:_SAMPLE_CHARS]):
-        if any(map(str.isdecimal, piece)):
-            continue  # numbers do not depend on the language
-        if not is_unspaced(piece) or _HANGUL.match(piece):
-            spaced.append(piece)
-            continue
-        ideographs += _HAN.findall(piece)
-        runs += [run for run in _HAN.split(piece) if run]
+    """Return whether a tokenizer was trained on the language of a text; `unknown` is the id of its unknown piece."""
+    # Numbers do not depend on the language.
+    words = [piece for piece in pieces(text[:_SAMPLE_CHARS]) if not any(map(str.isdecimal, piece))]
+    spaced = [piece for piece in words if not is_unspaced(piece) or _HANGUL.match(piece)]
+    unspaced = [piece for piece in words if is_unspaced(piece) and not _HANGUL.match(piece)]
+    ideographs = [run for piece in unspaced for run in _HAN.findall(piece)]
+    runs = [run for piece in unspaced for run in _HAN.split(piece) if run]
     # Estimate the number of words in each group.
     groups = [
         (spaced, float(len(spaced))),
@@ -168,13 +153,13 @@ def is_supported(text: str, encode: Encode, *, unknown: int | None = None) -> bo
         (runs, sum(map(len, runs)) / _CHARS_PER_WORD),
     ]
     # Models trained on Chinese also use one piece per ideograph, so ideographs may be single letters.
-    unsupported = [
+    unsupported = sum(
         count
         for group, count in groups
         if _is_unsupported(group, count, encode, unknown, spells=group is not ideographs)
-    ]
+    )
     total = sum(count for _, count in groups)
-    return total == 0 or sum(unsupported) < _MAX_UNSUPPORTED * total
+    return total == 0 or unsupported < _MAX_UNSUPPORTED * total
 
 
 def _is_unsupported(words: list[str], count: float, encode: Encode, unknown: int | None, *, spells: bool) -> bool:

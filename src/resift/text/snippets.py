@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import cache
+from itertools import accumulate, takewhile
 from typing import NamedTuple
 
 from resift.text.analysis import Analyzer
@@ -18,10 +20,7 @@ _MAX_CHARS = 100_000  # the beginning of a long text is enough for a snippet
 
 
 class Snippet(NamedTuple):
-    """An excerpt of a text on one line.
-
-    `matches` are the spans of query words, and `best` is the span of the best sentence.
-    """
+    """An excerpt of a text on one line, with the spans of the query words and of the best sentence."""
 
     text: str
     matches: tuple[Span, ...] = ()
@@ -41,11 +40,7 @@ class Snippet(NamedTuple):
 
 
 def snippet(text: str, query: str, *, length: int = 200, analyzer: Analyzer | None = None) -> Snippet:
-    """Return the part of a text with the most query words, at most `length` characters long.
-
-    Words match as in keyword search: folded and stemmed, or by character pairs in scripts without spaces. If
-    nothing matches, the snippet is the beginning of the text.
-    """
+    """Return the part of a text with the most query words, at most `length` characters; else its beginning."""
     line = " ".join(text[:_MAX_CHARS].split())
     matches, terms = _find_matches(line, query, analyzer or Analyzer())
     sentences = [match.span() for match in _SENTENCE.finditer(line)] or [(0, len(line))]
@@ -69,20 +64,21 @@ def _find_matches(line: str, query: str, analyzer: Analyzer) -> tuple[list[Span]
     """Return the matching spans and the term of each."""
     languages = analyzer.analyze(line).languages
     wanted = set(analyzer.query_terms(query, languages=languages))
-    matched_terms: dict[str, str] = {}
     spans: list[Span] = []
     terms: list[str] = []
+
+    @cache
+    def match(piece: str) -> str:
+        candidates = analyzer.query_terms(piece, languages=languages)
+        return next((term for term in candidates if term in wanted), "")
+
     for start, end in piece_spans(line):
         piece = line[start:end]
         if is_unspaced(piece):
             _match_run(piece, start, wanted, spans, terms)
-            continue
-        if piece not in matched_terms:
-            candidates = analyzer.query_terms(piece, languages=languages)
-            matched_terms[piece] = next((term for term in candidates if term in wanted), "")
-        if matched_terms[piece]:
+        elif term := match(piece):
             spans.append((start, end))
-            terms.append(matched_terms[piece])
+            terms.append(term)
     return spans, terms
 
 
@@ -188,10 +184,7 @@ def clip_words(text: str, width: int) -> str:
 
 
 def short_id(id: str, width: int) -> str:
-    """Return an id shortened to at most `width` columns; digits of its digest and outer folders go first.
-
-    `handbook/rooms/library.md#ab1c178bc6e6` becomes `…/library.md#ab1c`.
-    """
+    """Shorten an id: `handbook/rooms/library.md#ab1c178bc6e6` becomes `…/library.md#ab1c`."""
     line = one_line(id)
     if display_width(line) <= width:
         return line
@@ -211,9 +204,5 @@ def short_id(id: str, width: int) -> str:
 
 def _head(text: str, width: int) -> str:
     """Return the longest beginning of a text that fits into `width` columns."""
-    used = 0
-    for i, char in enumerate(text):
-        used += display_width(char)
-        if used > width:
-            return text[:i]
-    return text
+    used = accumulate(map(display_width, text))
+    return text[: sum(1 for _ in takewhile(lambda total: total <= width, used))]

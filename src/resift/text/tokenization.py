@@ -37,17 +37,13 @@ _SEMITIC = {
 _LATIN_LETTERS = str.maketrans(
     {"æ": "ae", "œ": "oe", "ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "ı": "i", "ħ": "h"}
 )
-FIRST_UNSPACED = "\u0e00"
-"""All scripts without spaces start at this character or later."""
+FIRST_UNSPACED = "\u0e00"  # all scripts without spaces start at this character or later
 
 _MAX_TERM = 100  # characters; a longer string is data, not a word
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a text in order, folded with NFKC and casefold, without accents.
-
-    Scripts without spaces yield character pairs.
-    """
+    """Return the words of a text, folded and without accents; scripts without spaces yield character pairs."""
     if not isinstance(text, str):
         raise InputError(f"words: text is a {type(text).__name__}; pass a string.")
     if text.isascii():
@@ -101,10 +97,7 @@ def word_characters(run: str) -> list[str]:
 
 
 def without_accents(word: str) -> str:
-    """Remove the accents of Latin and Greek letters and of ё, and the vowel signs of Arabic and Hebrew.
-
-    Marks that make a different letter are kept: й is not и, and Indic vowel signs are vowels.
-    """
+    """Remove accents of Latin and Greek letters and of ё, and vowel signs of Arabic and Hebrew; й is not и."""
     if word.isascii():
         return word[:_MAX_TERM]
     # Longer words are not cached, because they rarely repeat and would take a lot of memory.
@@ -143,11 +136,9 @@ _ROW = re.compile(r"^(?:\s*\||.*?(?:\t|\s\|\s))")
 _HARD_BREAK = re.compile(r"(?:(?<! ) {2,}|\\)$")
 _PROSE_END = re.compile(r"[.!?…][\"'»”’)\]*_]*$")
 
-MIN_WRAP_WIDTH = 40
-"""A narrower paragraph is verse, an address or a list, so its lines are joined only before a lowercase letter."""
-MIN_NARROW_WIDTH = 28
-MIN_UNSPACED_WIDTH = 16
-MAX_VERSE_WIDTH = 60
+# A narrower paragraph is verse, an address or a list, so its lines are joined only before a lowercase letter.
+_MIN_WRAP_WIDTH = 40
+_MIN_NARROW_WIDTH, _MIN_UNSPACED_WIDTH, _MAX_VERSE_WIDTH = 28, 16, 60
 
 
 def sentences(text: str) -> list[str]:
@@ -157,10 +148,7 @@ def sentences(text: str) -> list[str]:
 
 
 def sentence_spans(text: str, *, lowercase_starts: bool = False) -> list[Span]:
-    """Return (start, end) of each sentence, in characters, without surrounding whitespace.
-
-    With `lowercase_starts`, a sentence may begin with a lowercase letter, as in typed queries.
-    """
+    """Return the span of each sentence, which may begin with a lowercase letter if `lowercase_starts` is set."""
     spans: list[Span] = []
     ends = _ANY_END if lowercase_starts else _END
     for start, end in _units(text):
@@ -172,13 +160,8 @@ def sentence_spans(text: str, *, lowercase_starts: bool = False) -> list[Span]:
                 spans.append((first, stop.end()))
                 first = stop.end()
         spans.append((first, end))
-    trimmed = []
-    for start, end in spans:
-        sentence = text[start:end]
-        if stripped := sentence.strip():
-            first = start + len(sentence) - len(sentence.lstrip())
-            trimmed.append((first, first + len(stripped)))
-    return trimmed
+    trimmed = ((end - len(text[start:end].lstrip()), start + len(text[start:end].rstrip())) for start, end in spans)
+    return [(start, end) for start, end in trimmed if start < end]
 
 
 def one_line(sentence: str) -> str:
@@ -202,19 +185,14 @@ def _units(text: str) -> Iterator[Span]:
         span = (position, position + len(line))
         position += len(line)
         fence = _FENCE.match(line)
-        if fence or in_code:
+        is_separate = in_code or fence or not line.strip() or any(kind.match(line) for kind in (_HEADING, _RULE, _ROW))
+        in_code = in_code != bool(fence)
+        if is_separate or _ITEM.match(line):
             yield from _paragraph_units(text, paragraph)
             paragraph = []
-            in_code = in_code != bool(fence)
-            yield span
-        elif not line.strip() or _HEADING.match(line) or _RULE.match(line) or _ROW.match(line):
-            yield from _paragraph_units(text, paragraph)
-            paragraph = []
+        if is_separate:
             yield span
         else:
-            if _ITEM.match(line):
-                yield from _paragraph_units(text, paragraph)
-                paragraph = []
             paragraph.append(span)
     yield from _paragraph_units(text, paragraph)
 
@@ -227,7 +205,7 @@ def _paragraph_units(text: str, lines: list[Span]) -> Iterator[Span]:
     bare = [_QUOTE.sub("", line, count=1).strip() for line in raw]
     width = max(map(len, bare))
     # Three or more short lines that all start with a capital letter are verse or an address.
-    verse = len(bare) > 2 and width < MAX_VERSE_WIDTH and all(line[:1].isupper() for line in bare)
+    verse = len(bare) > 2 and width < _MAX_VERSE_WIDTH and all(line[:1].isupper() for line in bare)
     prose = bool(_PROSE_END.search(bare[-1]))
     start = lines[0][0]
     for i in range(len(lines) - 1):
@@ -245,10 +223,10 @@ def _is_wrapped(line: str, following: str, width: int, *, verse: bool) -> bool:
     if not line or not following:
         return False
     if is_unspaced(line[-1]) or is_unspaced(following[0]):
-        return width >= MIN_UNSPACED_WIDTH and len(line) >= width - 4
+        return width >= _MIN_UNSPACED_WIDTH and len(line) >= width - 4
     first_word = following.split(maxsplit=1)[0]
     needed = len(line) + 1 + len(first_word)
     if following[0].islower():
         # Editors wrap a little earlier around links and long words.
-        return needed > 0.8 * width and width >= MIN_NARROW_WIDTH
-    return needed > width and width >= MIN_WRAP_WIDTH and not (verse and following[0].isupper())
+        return needed > 0.8 * width and width >= _MIN_NARROW_WIDTH
+    return needed > width and width >= _MIN_WRAP_WIDTH and not (verse and following[0].isupper())
