@@ -207,10 +207,7 @@ async def answer_from_ranking(
     find_absent_names: Callable[[], Awaitable[AbsentNames]] | None = None,
     explain: bool = False,
 ) -> JsonObject:
-    """Return the answer as plain data.
-
-    `embedder` produced the cosines in the ranking. `find_absent_names` looks up the question's names in a pack.
-    """
+    """Return the answer as plain data; `embedder` is the model of the ranking's cosines."""
     evidence = measure_evidence(ranking, question, embedder=embedder)
     # The extractive writer scores each sentence with the cross-encoder, which is more accurate than passages.
     checks_sentences = synthesizer.writer is None and evidence.scorer == CROSS_ENCODER

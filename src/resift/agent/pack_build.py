@@ -1,7 +1,4 @@
-"""Build a pack from articles. Batches are embedded and committed to a working file next to the target.
-
-The working file replaces the target when it is complete. An interrupted build resumes with the first missing article.
-"""
+"""Build a pack from articles in a working file, which replaces the target when it is complete. Builds can resume."""
 
 from __future__ import annotations
 

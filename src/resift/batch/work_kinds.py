@@ -232,10 +232,7 @@ def _pinned_files(model: str) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluateWork:
-    """Runs a pipeline file on the `query` of each row. The output is `ids` and `scores`, best first, and `trace`.
-
-    `trace` is the complete ranking as JSON, for `Ranking.from_json`.
-    """
+    """Runs a pipeline file on each `query`; the output is `ids`, `scores` and `trace`, for `Ranking.from_json`."""
 
     pipeline: str
     k: int = 100

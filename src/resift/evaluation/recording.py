@@ -118,10 +118,7 @@ def record(
     depth: int,
     progress: Progress | None = None,
 ) -> int:
-    """Write a recording, or resume an interrupted one with the same key. Returns the number of new queries.
-
-    The reranker scores the top `depth` hits of several fusion methods, because replays may use any of them.
-    """
+    """Write a recording, or resume an interrupted one with the same key. Returns the number of new queries."""
     pipeline = system.open(index if system.needs_corpus else None)
     # Replace the variable in the stores of a pipeline file with the path of the index.
     variable = f"${{{VARIABLE}}}"
@@ -224,7 +221,7 @@ async def raw_scores(pipeline: Pipeline, text: str, depth: int) -> JsonObject:
     if stage is None:
         return fields
     pool = {hit.id: hit for hit in fused[:depth]}
-    for method in ("rrf", "linear"):
+    for method in ("rrf", "linear"):  # replays may use any method
         for hit in METHODS[method](lists, k=depth):
             pool.setdefault(hit.id, hit)
     hits = list(pool.values())

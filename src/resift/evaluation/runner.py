@@ -1,7 +1,4 @@
-"""Run pipelines on every judged query, cache their answers, and compare the outcomes.
-
-Answers are written as soon as they are available, so an interrupted evaluation resumes with the next query.
-"""
+"""Run pipelines on every judged query, cache each answer at once, so that runs can resume, and compare the outcomes."""
 
 from __future__ import annotations
 

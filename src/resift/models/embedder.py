@@ -26,10 +26,7 @@ EmbedKind = Literal["query", "document"]
 
 
 class Embedder:
-    """Turns texts into float32 unit vectors. The model is loaded on first use and shared.
-
-    The vector of a text longer than the model's window is the normalized mean of its windows' vectors.
-    """
+    """Turns texts into float32 unit vectors; a long text gets the mean of its windows. Loads the model on first use."""
 
     @check_arguments
     def __init__(self, model_name: str = DEFAULT_EMBEDDER, *, folder: Path | str | None = None) -> None:

@@ -82,10 +82,7 @@ class Engine:
         return job
 
     def close(self, *, wait_s: float = 10.0) -> None:
-        """Drop waiting tasks and wait for the running ones.
-
-        If the interpreter exited during a run, it would free memory that the run still reads.
-        """
+        """Drop waiting tasks, and wait for running ones, because the interpreter would free memory that they read."""
         with self._wake:
             self._closed = True
             dropped, self._jobs = list(self._jobs), deque()
@@ -168,10 +165,7 @@ class Engine:
 
 
 async def wait_for_job(job: Job) -> None:
-    """Wait for a job until its deadline; tasks that have not started by then are dropped.
-
-    Workers check deadlines only between tasks, so the wait needs its own limit.
-    """
+    """Wait for a job until its deadline, which workers check only between tasks; drop tasks that have not started."""
     done = asyncio.wrap_future(job.future)
     handover_s = min(HANDOVER_S, 0.1 * job.deadline.remaining_s())
     try:

@@ -1,7 +1,4 @@
-"""Read a model folder in the layout of the Hugging Face hub: the model's description and its network.
-
-Everything is derived from the files, and any inconsistency raises ModelFileError. Other files are ignored.
-"""
+"""Read a model folder in the layout of the Hugging Face hub; any inconsistency raises ModelFileError."""
 
 from __future__ import annotations
 

@@ -10,10 +10,7 @@ import msgspec
 
 
 class KnownModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A published model.
-
-    `mteb_retrieval` and `nanobeir` are the authors' mean nDCG@10 after reranking, or None if unknown.
-    """
+    """A published model; `mteb_retrieval` and `nanobeir` are the authors' mean nDCG@10 after reranking, if known."""
 
     id: str
     kind: str

@@ -1,7 +1,4 @@
-"""Find an allowed model's files in a given folder, a local cache or an installed model package, or download them.
-
-Downloads have a fixed revision and no token. Content that does not match the pins is rejected.
-"""
+"""Find an allowed model's files in a folder, a cache or a model package, or download them at a fixed revision."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""An encoder network as data: the layers and weights that the native engine evaluates.
-
-Weights are numpy arrays, [outputs, inputs], of any float type. They may be views of a memory-mapped file.
-"""
+"""An encoder network as data for the native engine. Weights are numpy arrays, [outputs, inputs], of any float type."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Read ONNX files without the onnx package: bounded protobuf parsing, inspection, and the graph's weights.
-
-Field numbers are from onnx.proto3. Arrays share the file's memory.
-"""
+"""Read ONNX files without the onnx package (fields as in onnx.proto3): bounded parsing, inspection, and weights."""
 
 from __future__ import annotations
 

@@ -93,10 +93,7 @@ class TransformerStruct(Structure):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PackedWeights:
-    """Arrays by name, in memory or memory-mapped, and the numeric fields of `TransformerStruct`.
-
-    In addition, `inputs` maps each linear layer to its input width, and `head` has one entry per step.
-    """
+    """Arrays by name, and the fields of `TransformerStruct`, the input widths of layers and the steps of the head."""
 
     description: JsonObject
     arrays: dict[str, Array]

@@ -99,10 +99,7 @@ class PairModel:
     async def score(
         self, query: str, hits: Sequence[Hit], info: ScorerInfo, deadline: Deadline, on_progress: Progress | None = None
     ) -> Scores:
-        """Score the hits on the engine's threads without blocking the event loop; `info` describes the scorer.
-
-        Raises UnsupportedLanguageError for a language that the model does not support.
-        """
+        """Score hits on the engine's threads; raises UnsupportedLanguageError for a language it was not trained on."""
         texts = [hit.text for hit in hits]
         check_language(self.model.tokenizer, self.model.spec.id, query, texts)
         call = self.start(query, texts, deadline=deadline, on_progress=on_progress)

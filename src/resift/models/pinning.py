@@ -113,10 +113,7 @@ def add_model(
     notify: Notify = lambda line: None,
     progress: Sink | None = None,
 ) -> AddedModel:
-    """Pin a model from the hub (`org/name`) or from a local folder in the lock file.
-
-    With precision "auto", int8 is used unless its scores differ too much from fp32.
-    """
+    """Pin a model from the hub (`org/name`) or a folder; "auto" is int8 unless its scores differ too much."""
     lock_path = lock or registry.default_lock_path()
     registry.read_lock(lock_path)  # report a damaged lock file before downloading anything
     folder, repo, commit = _get_files(source, revision, progress)

@@ -65,10 +65,7 @@ class HubSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
-    """Description of a model, available before any of its files is opened.
-
-    The weights are one ONNX file (`onnx`) or safetensors files (`weights`) in the layout of the hub.
-    """
+    """Description of a model: one ONNX file (`onnx`), or safetensors files (`weights`) in the layout of the hub."""
 
     id: str
     kind: Kind

@@ -128,10 +128,7 @@ class CrossEncoderReranker(FusesThenScores):
     async def score(
         self, query: str, hits: Sequence[Hit], *, deadline: Deadline, on_progress: Progress | None = None
     ) -> Scores:
-        """Return one raw logit per hit, or None for hits that were not scored before the deadline.
-
-        A lazy reranker raises DeadlineExceeded if the deadline passes while the model is loading.
-        """
+        """Return a raw logit per hit, None if not scored in time; DeadlineExceeded if time ends during loading."""
         if self._lazy and self._model is None:
             self._model = _pair_models.get(self._key)
         if self._lazy and self._model is None:

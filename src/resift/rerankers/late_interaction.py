@@ -35,10 +35,7 @@ class LateInteractionOptions(ModelFolder):
 
 
 class LateInteractionReranker(FusesThenScores):
-    """Orders hits by MaxSim. Cached documents are not encoded again.
-
-    The model is loaded on first use. Raises ValueError for a model that is not allowed.
-    """
+    """Orders hits by MaxSim; cached documents are not encoded again. ValueError for a model that is not allowed."""
 
     Options = LateInteractionOptions
     name = "late-interaction"

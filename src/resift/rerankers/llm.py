@@ -84,10 +84,7 @@ class LLMReranker(FusesThenScores):
         return self._chat.breaker_key
 
     async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
-        """Return 1/rank for each hit, ranked by the model.
-
-        If time runs out or the endpoint fails between windows, the order so far is returned and marked as degraded.
-        """
+        """Return 1/rank for each hit; if the endpoint fails between windows, the order so far, marked as degraded."""
         if not query.strip():
             raise InputError("The query is empty; llm orders hits against a query.")
         order = list(range(len(hits)))
@@ -209,10 +206,7 @@ _MAX_ANSWER_CHARS = 100_000
 
 
 def read_order(text: str, count: int, *, finished: bool = True) -> tuple[int, ...] | None:
-    """Parse the order of `count` passages from a model's answer; return positions from 0, or None without any.
-
-    Unknown numbers are dropped; missing passages follow in their original order.
-    """
+    """Parse the order of `count` passages; missing ones follow. Returns positions from 0, or None without any."""
     answer = _THOUGHT.sub(" ", text)[-_MAX_ANSWER_CHARS:]
     if not finished:
         # The last number may have lost digits: a truncated 12 looks like 1.

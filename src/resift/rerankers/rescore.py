@@ -295,10 +295,7 @@ def _word_shares(ranking: Ranking) -> list[float]:
 def as_probabilities(
     ranking: Ranking, calibrator: Calibrator, *, later_scores: Mapping[str, float] | None = None
 ) -> Ranking:
-    """Return the ranking with probabilities as scores, or None for unscored hits.
-
-    `later_scores` are scores of hits that were scored after the ranking was created.
-    """
+    """Return the ranking with probabilities as scores; `later_scores` are of hits that were scored afterwards."""
     later = later_scores or {}
     hits = [*ranking.hits, *ranking.cut]
     last_scores = evidence(ranking.trace, [hit.id for hit in hits]).last_scores()

@@ -205,10 +205,7 @@ class PoolBM25:
 
 
 def cosines(query: Vector, vectors: Sequence[Vector | None]) -> list[float]:
-    """Return the cosine of the query's vector with each vector, or 0 if one of the two has length 0.
-
-    Raises InputError for vectors with a different dimension or with values that are not finite.
-    """
+    """Return the cosine of the query with each vector, 0 for length 0; InputError if one cannot be compared."""
     matching = [vector for vector in vectors if vector is not None and len(vector) == len(query)]
     if len(matching) < len(vectors):
         raise InputError(f"vectors differ in length; the query's vector has {len(query)} values.")

@@ -1,7 +1,4 @@
-"""Cost of hosted reranking: usage in responses, a price table, and limits per call, minute and day.
-
-`prices.json` lists prices with date and source. Limits apply per provider, address and key within one process.
-"""
+"""Cost of hosted reranking: usage in responses, prices (`prices.json`), and limits per account within one process."""
 
 from __future__ import annotations
 

@@ -140,10 +140,7 @@ class HostedReranker(FusesThenScores):
         return self._client.breaker_key(self.model)
 
     async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
-        """Return one score per hit, or None for empty texts and for hits in a failed request.
-
-        Raises the most severe ProviderError if every request failed.
-        """
+        """Return a score per hit, None for empty texts and failed requests; raises the worst error if all failed."""
         if not query.strip():
             raise InputError(f"The query is empty; {self.name} scores hits against a query.")
         query = (f"{self.instruction}\nQuery: {query}" if self.instruction else query)[: self._max_chars]
