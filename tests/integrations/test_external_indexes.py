@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,7 +30,9 @@ async def hundred(_query: str, k: int) -> list[Found]:
     return make_documents(100)[:k]
 
 
-def test_functions_of_0_2_name_their_replacement():
+def test_functions_of_0_2_name_their_replacement(monkeypatch):
+    for name in ("chroma", "elasticsearch"):  # another test may have imported them, which warns only once
+        monkeypatch.delitem(sys.modules, f"resift.integrations.{name}", raising=False)
     with pytest.deprecated_call(), pytest.raises(ImportError, match="ChromaCollection"):
         from resift.integrations.chroma import chroma_store  # noqa: F401
     with pytest.deprecated_call(), pytest.raises(ImportError, match="ElasticsearchQuery"):
