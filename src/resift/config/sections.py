@@ -42,9 +42,7 @@ class StoreSection(Options):
     kind: str = option("The engine.", plugins=plugins.STORES, choices=plugins.available_stores)
     k: int | None = option("Number of hits to request from this store; set by `fetch` if missing.", default=None, min=1)
     timeout_s: float | None = option("Timeout of this store, in seconds.", default=None, gt=0)
-    cypher: str | None = option(
-        "For graph stores: the statement to run; the query is its parameter `$query`.", default=None
-    )
+    cypher: str | None = option("Statement of a graph store; the query is its parameter `$query`.", default=None)
     parameters: JsonMapping | None = option("Further parameters of `cypher`.", default=None)
     options: JsonMapping | None = option(_FREE, default=None)
 
@@ -95,18 +93,14 @@ class RerankSection(Options):
 
     kind: str | None = option("The scorer.", default=None, plugins=plugins.RERANKERS, choices=plugins.available_scorers)
     options: JsonMapping | None = option(_FREE, default=None)
-    depth: int | None = option(
-        "Number of best hits to rerank: 20 by default, adaptive after `weighted` fusion.", default=None, min=1
-    )
+    depth: int | None = option("Number of hits to rerank: 20; adaptive after `weighted` fusion.", default=None, min=1)
     missing_text: MissingText = option("What happens to a hit without text.", default="last")
     tiers: tuple[TierSection, ...] | None = option(
         "Several scorers, the best first, the most reliable last. The first one that can respond in time scores "
         "all candidates.",
         default=None,
     )
-    breaker: BreakerOptions | None = option(
-        "Circuit breaker of the first tier: when to stop calling a tier that fails.", default=None
-    )
+    breaker: BreakerOptions | None = option("Circuit breaker of the first tier: when to stop calling it.", default=None)
     budget: BudgetOptions | None = option("Minimum remaining time for a tier to be called.", default=None)
 
 
@@ -171,12 +165,8 @@ class PipelineFile(Options):
     shape: ShapeSection | None = option(
         "The final selection: precedence, folding, diversity, recovery and quotas, before the cut to k.", default=None
     )
-    context: ContextOptions | None = option(
-        "Passages of the final hits with the chunks around them, for a prompt.", default=None
-    )
-    prune: PruneOptions | None = option(
-        "Keep only the sentences that answer the query, as scored by the reranker.", default=None
-    )
+    context: ContextOptions | None = option("Final hits with the chunks around them, for a prompt.", default=None)
+    prune: PruneOptions | None = option("Keep only sentences that answer the query, by reranker score.", default=None)
     stages: tuple[StageSection, ...] | None = option(
         "Stages from other packages, run in this order, each after the section that it names.", default=None
     )

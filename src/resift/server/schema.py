@@ -84,16 +84,13 @@ class ErrorForm:
 _make_detail = lambda error, status, id: DetailError(error.message)  # noqa: E731
 
 COHERE = ErrorForm(MessageError, lambda error, status, id: MessageError(error.message, id))
-JINA = ErrorForm(DetailError, _make_detail, {"invalid": 422, "unknown_model": 422})
+_INVALID_422: Mapping[Kind, int] = {"invalid": 422, "unknown_model": 422}
+JINA = ErrorForm(DetailError, _make_detail, _INVALID_422)
 VOYAGE = ErrorForm(DetailError, _make_detail, {"unknown_model": 400, "unknown_field": 400})
 COHERE_OR_JINA = ErrorForm(
     MessageAndDetailError, lambda error, status, id: MessageAndDetailError(error.message, error.message, id)
 )
-TEI = ErrorForm(
-    TeiError,
-    lambda error, status, id: TeiError(error.message, _KINDS[error.kind][1]),
-    {"invalid": 422, "unknown_model": 422},
-)
+TEI = ErrorForm(TeiError, lambda error, status, id: TeiError(error.message, _KINDS[error.kind][1]), _INVALID_422)
 OPENAI = ErrorForm(
     OpenAIError,
     lambda error, status, id: OpenAIError(OpenAIErrorDetail(error.message, _KINDS[error.kind][2], None, status)),

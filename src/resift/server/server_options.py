@@ -27,16 +27,11 @@ class Limits:
     max_header_bytes: int = 64 << 10
     max_documents: int = 10_000
     max_text_chars: int = 1_000_000
-    max_pairs: int = 2_048
-    """Maximum number of pairs that are admitted at once."""
-    max_windows: int = 4_096
-    """Maximum size of the texts to embed in one request, in windows of the model."""
-    max_candidates: int = 20_000
-    """Maximum number of hits to fuse or explain in one request."""
-    max_requests: int = 64
-    """Maximum number of requests in progress whose bodies have been read, because parsing takes time."""
-    max_bytes_held: int = 256 << 20
-    """Maximum memory of all bodies that are being received."""
+    max_pairs: int = 2_048  # that are admitted at once
+    max_windows: int = 4_096  # size of the texts to embed in one request, in windows of the model
+    max_candidates: int = 20_000  # hits to fuse or explain in one request
+    max_requests: int = 64  # in progress, with bodies that have been read, because parsing takes time
+    max_bytes_held: int = 256 << 20  # of all bodies that are being received
     max_wait_s: float = 1.0
     max_backlog_s: float = 30.0
     max_connections: int = 2_000
