@@ -31,10 +31,7 @@ from resift.validation import type_name
 class Table(Protocol):
     """A pandas or polars DataFrame, or a pyarrow Table."""
 
-    @property
-    def columns(self) -> object:
-        """The columns or their names."""
-        ...
+    columns: object
 
 
 Candidate = str | JsonMapping | Hit | object  # a text, a record, a hit, or one result of a search system

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from types import ModuleType
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from resift._internal.arrays import Array
 from resift._internal.forking import ForkSafeLock
@@ -44,19 +44,13 @@ _ALGORITHMS = {"english": "porter"}
 N = TypeVar("N", float, Array)
 
 
-class _Stemmer(Protocol):
-    """A Snowball stemmer."""
-
-    def stemWord(self, word: str, /) -> str: ...  # noqa: N802 - the name in Snowball
-
-
 class Terms(dict[str, str]):
     """A dict of word -> index term in one language; terms are computed on first use."""
 
     def __init__(self, language: str) -> None:
         super().__init__()
         self._folds_first = language == "english"
-        self._stemmer: _Stemmer | None = None
+        self._stemmer: Any = None
         if language in stemmed_languages():
             self._stemmer = _snowball().Stemmer(_ALGORITHMS.get(language, language), 0)
         self._lock = ForkSafeLock()
@@ -70,7 +64,7 @@ class Terms(dict[str, str]):
         # All stemmers except the English one expect accents.
         spelled = without_accents(word) if self._folds_first else word
         with self._lock:  # Snowball stemmers are not thread-safe
-            stem = self._stemmer.stemWord(spelled[:100])
+            stem: str = self._stemmer.stemWord(spelled[:100])
         if self._folds_first and stem.endswith(_ADDED_ENDINGS) and _SYLLABLE.search(stem[:-3]):
             stem = stem[:-1]
         return without_accents(stem) or without_accents(word)

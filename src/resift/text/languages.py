@@ -18,11 +18,6 @@ from resift.text.tokenization import TABLES, is_unspaced, pieces
 SCRIPT_DEFAULTS: dict[str, str] = TABLES["default_languages"]
 """Default language of each script, used if function words do not decide."""
 
-# Lucene's stop words, unchanged since its first version.
-_ENGLISH_STOP_WORDS = (
-    "a an and are as at be but by for if in into is it no not of on or such that the their then there these "
-    "they this to was will with"
-)
 _STARTS = [int(start, 16) for start in TABLES["blocks"]]
 _SCRIPTS = list(TABLES["blocks"].values())
 _SAMPLE_LETTERS = 200  # enough to determine the scripts of a text
@@ -78,9 +73,8 @@ def script_of_language(language: str) -> str:
 @cache
 def stop_words(language: str) -> frozenset[str]:
     """Return the stop words of a language, which queries can do without."""
-    if language == "english":
-        return frozenset(_ENGLISH_STOP_WORDS.split())
-    return frozenset(function_words().get(script_of_language(language), {}).get(language, "").split())
+    words = function_words().get(script_of_language(language), {}).get(language, "")
+    return frozenset(TABLES["stop_words"].get(language, words).split())
 
 
 class Detected(NamedTuple):
