@@ -3,6 +3,7 @@
     python -m benchmarks.model_parity                      # all shapes; needs torch and sentence-transformers
     python -m benchmarks.model_parity --only MiniLM-L-12   # some shapes; keeps the other results
     python -m benchmarks.model_parity --only real-weights  # nDCG@10 of int8 and fp32, with folders of weights
+    python -m benchmarks.model_parity --others             # tau of bfloat16 and of other int8 engines, too
 
 For each shape: the largest difference of fp32 scores from the reference, relative to their spread, and
 Kendall's tau between int8 and fp32 on random pairs. Weights have the initialization of transformers, the
@@ -233,7 +234,46 @@ def measure_static() -> dict[str, Any]:
     return {"lengths": [1, 8000], "texts": len(texts), "fp32_difference": float(f"{difference:.1e}")}
 
 
-def measure(name: str, shape: Shape) -> dict[str, Any]:
+def other_taus(model: Any, pairs: Sequence[list[int]], exact: Sequence[float], folder: Path) -> dict[str, float]:
+    """Return Kendall's tau of the same cross-encoder in bfloat16 and in the int8 of torch and ONNX Runtime."""
+    import copy
+
+    import torch
+
+    from benchmarks.model_speed import export_onnx, onnx_int8
+
+    types_used = getattr(model.config, "type_vocab_size", 1) > 1
+
+    @torch.inference_mode()
+    def run(variant: Any) -> list[float]:
+        found = []
+        for ids in pairs:
+            tokens = torch.tensor([ids])
+            types = {"token_type_ids": torch.tensor([token_types(ids)])} if types_used else {}
+            logits = variant(input_ids=tokens, attention_mask=torch.ones_like(tokens), **types).logits
+            found.append(float(logits[0, 0]))
+        return found
+
+    linear = {torch.nn.Linear}
+    found = {
+        "torch fp32": run(model),
+        "torch bfloat16": run(copy.deepcopy(model).to(torch.bfloat16)),
+        "torch dynamic int8": run(torch.ao.quantization.quantize_dynamic(model, linear, dtype=torch.qint8)),
+    }
+    if not types_used:
+        graph = folder / "model.onnx"
+        export_onnx(model, np.array([[7] * 20]), graph)
+        session = onnx_int8(graph, 1)
+        found["onnxruntime dynamic int8"] = [
+            float(
+                session.run(None, {"input_ids": np.array([ids]), "attention_mask": np.ones((1, len(ids)), np.int64)})[0]
+            )
+            for ids in pairs
+        ]
+    return {engine: round(kendall_tau(exact, values), 4) for engine, values in found.items()}
+
+
+def measure(name: str, shape: Shape, *, others: bool = False) -> dict[str, Any]:
     """Return the differences of one shape."""
     import torch
 
@@ -242,7 +282,8 @@ def measure(name: str, shape: Shape) -> dict[str, Any]:
     kernel, rng = native_kernel(), np.random.default_rng(5)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "model"
-        reference = save(folder, shape.build(), shape)
+        model = shape.build()
+        reference = save(folder, model, shape)
         network = read_model_folder(folder).network
         assert network is not None
         fp32, int8 = (
@@ -279,6 +320,9 @@ def measure(name: str, shape: Shape) -> dict[str, Any]:
             "pair_lengths": [1, shape.pair_length],
             "int8_tau": round(kendall_tau(wide, narrow), 4),
         }
+        if others and not shape.modules:
+            with tempfile.TemporaryDirectory() as temporary:
+                row["other_tau"] = other_taus(model, pairs, wide.tolist(), Path(temporary))
     row["fp32_difference"] = float(f"{np.abs(exact - ours).max() / spread:.1e}")
     return row
 
@@ -380,6 +424,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure shapes one by one; each result is written at once."""
     parser = option_parser("model_parity", __doc__)
     parser.add_argument("--only", nargs="+", metavar="SHAPE", help="some shapes, or real-weights")
+    parser.add_argument("--others", action="store_true", help="also tau of bfloat16, torch int8 and ONNX Runtime int8")
     parser.add_argument("--weights", nargs="+", metavar="NAME=FOLDER", default=[], help="for real-weights")
     parser.add_argument("--data", nargs="+", type=Path, default=[], help="test collections for real-weights")
     parser.add_argument("--queries", type=int, default=50, help="queries of each test collection")
@@ -398,7 +443,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     for name in names:
         started = time.perf_counter()
-        row = measure_static() if name == STATIC else measure(name, shapes()[name])
+        row = measure_static() if name == STATIC else measure(name, shapes()[name], others=args.others)
         print(f"{name}: {row} in {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
         earlier = read_results(args.results).get("shapes", {})
         report(

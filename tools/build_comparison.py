@@ -71,17 +71,27 @@ def cross_encoder(data: Mapping[str, Any]) -> str:
 
 
 def model_speed(data: Mapping[str, Any]) -> str:
-    """Return milliseconds per pair of each model shape and engine."""
+    """Return milliseconds per pair of each model shape and engine; engines that never ran have no column."""
+    engines = {
+        "resift": "native int8",
+        "resift, AVX2": "native int8, AVX2 kernel",
+        "onnxruntime int8": "onnxruntime int8",
+        "openvino fp32": "openvino fp32",
+        "llama.cpp Q8_0": "llama.cpp Q8_0",
+        "torch fp32": "torch fp32",
+        "× onnxruntime": "times_onnxruntime",
+        "× torch": "times_torch",
+    }
     rows = []
-    for name, shape in data["shapes"].items():
+    for name, shape in sorted(data["shapes"].items(), key=lambda item: item[1]["n=20"]["ms_per_pair"]["native int8"]):
         for pairs in ("n=20", "n=100"):
-            times = shape[pairs]["ms_per_pair"]
-            onnx = min(time for engine, time in times.items() if engine.startswith("onnxruntime"))
-            native = times["native int8"]
-            cells = [native, onnx, times.get("openvino fp32"), times["torch fp32"], onnx / native, times["times_torch"]]
-            rows.append([name, pairs, *map(_number, cells)])
-    names = ["resift", "onnxruntime int8", "openvino fp32", "torch fp32", "× onnxruntime", "× torch"]
-    return _markdown(["shape", "pairs", *names], rows)
+            times = dict(shape[pairs]["ms_per_pair"])
+            times["onnxruntime int8"] = min(value for key, value in times.items() if key.startswith("onnxruntime"))
+            rows.append([name, pairs, *(times.get(engine) for engine in engines.values())])
+    used = [0, 1, *(i for i in range(2, len(engines) + 2) if any(row[i] is not None for row in rows))]
+    headers = ["shape", "pairs", *engines]
+    cells = [[row[i] if i < 2 else _number(row[i]) for i in used] for row in rows]
+    return _markdown([headers[i] for i in used], cells)
 
 
 def model_parity(data: Mapping[str, Any]) -> str:
@@ -206,6 +216,7 @@ TABLES: dict[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
     "model_parity": ("model_parity", model_parity),
     "model_precision": ("model_parity", model_precision),
     "model_speed": ("model_speed", model_speed),
+    "model_speed_avx2": ("model_speed_avx2", model_speed),
     "fusion": ("fusion", fusion),
     "installation": ("cold_start", installation),
     "quality": ("default_table", quality),
