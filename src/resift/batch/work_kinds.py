@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -14,6 +13,7 @@ from resift.batch.shards import ERROR, Row, StopJobError, map_rows, text_or_none
 from resift.errors import InputError, ResiftError
 from resift.evaluation.evaluated_systems import System, find_system
 from resift.evaluation.runner import cache_key, code_digest
+from resift.external.candidates import content_id
 from resift.external.records import ID_KEYS, JOIN, RecordText, check_text_keys, no_text, read_metadata, read_text
 from resift.ingest.chunking import ChunkSize, chunks
 from resift.models.embedder import DEFAULT_EMBEDDER, Embedder, EmbedKind
@@ -129,7 +129,7 @@ class IndexWork:
         if not id:
             # Include the metadata, because the same text at two addresses is two documents.
             content = f"{text.body}\0{to_json(metadata)}" if metadata else text.body
-            id = hashlib.sha256(content.encode()).hexdigest()[:16]
+            id = content_id(content)
         pieces = list(chunks(text.body, ChunkSize(self.words, self.overlap)))
         return [
             {
