@@ -23,19 +23,7 @@ from resift.deadline import Clock, Deadline
 from resift.errors import CircuitOpenError, DeadlineExceeded, ProviderTimeout
 from resift.events import Event, Sink, emit
 from resift.protocols import Scorer, SharesBreaker, display_name
-from resift.resilience.circuit import (
-    NEUTRAL,
-    SUCCESS,
-    Change,
-    Circuit,
-    Outcome,
-    Rules,
-    State,
-    Verdict,
-    clamp_hold,
-    classify,
-    require_seconds,
-)
+from resift.resilience.circuit import Circuit, Outcome, Rules, State, Verdict, classify, require_seconds
 
 T = TypeVar("T")
 
@@ -87,7 +75,7 @@ class Permit:
 
     def success(self) -> bool:
         """Report that the call succeeded."""
-        return self._breaker._report(self, SUCCESS)
+        return self._breaker._report(self, Verdict(Outcome.SUCCESS))
 
     def failure(self, reason: str = "failure") -> bool:
         """Report that the provider failed."""
@@ -95,11 +83,11 @@ class Permit:
 
     def neutral(self) -> bool:
         """Report an outcome that does not count for or against the provider."""
-        return self._breaker._report(self, NEUTRAL)
+        return self._breaker._report(self, Verdict(Outcome.NEUTRAL))
 
     def hold(self, seconds: float | None = None, reason: str = "rate_limited") -> bool:
         """Report that the provider requested a pause, clamped to 1–300 s."""
-        return self._breaker._report(self, Verdict(Outcome.HOLD, reason, clamp_hold(seconds)))
+        return self._breaker._report(self, Verdict(Outcome.HOLD, reason, seconds))
 
     def error(self, error: BaseException) -> bool:
         """Report the error that the call raised."""
@@ -143,11 +131,11 @@ class CircuitBreaker:
     @property
     def state(self) -> State:
         """The current state, according to the clock."""
-        return self._update(self._circuit.tick, lambda circuit: circuit.state)
+        return self._locked(lambda now_s: self._circuit.tick(now_s).state)
 
     def refuses(self, *, sink: Sink | None = None) -> bool:
         """Whether a call would be rejected now; `sink` receives the event of a transition that is due."""
-        return self._update(self._circuit.tick, lambda circuit: circuit.state is State.OPEN or circuit.probing, sink)
+        return self._locked(lambda now_s: self._circuit.tick(now_s).state is State.OPEN or self._circuit.probing, sink)
 
     def subscribe(self, listener: Sink) -> None:
         """Add a listener for `circuit_breaker_changed` events; it is called outside the lock."""
@@ -161,16 +149,14 @@ class CircuitBreaker:
         `sink` receives the events that this call causes, in addition to the listeners.
         """
         limit_s = self.timeout_s if timeout_s is None else require_seconds("timeout_s", timeout_s)
-        with self._lock:
-            now_s = self._clock()
+
+        def admit(now_s: float) -> Permit | CircuitOpenError:
             generation = self._circuit.admit(now_s, limit_s + LEASE_GRACE_S)
-            changes = self._take_changes()
             if generation is None:
-                outcome: Permit | CircuitOpenError = self._refuse(now_s)
-            else:
-                outcome = Permit(self, generation, sink, probe=self._circuit.probing)
-        # Emitted outside the lock, because a listener may be slow or use the breaker.
-        self._emit(changes, sink)
+                return self._refuse(now_s)
+            return Permit(self, generation, sink, probe=self._circuit.probing)
+
+        outcome = self._locked(admit, sink)
         if isinstance(outcome, CircuitOpenError):
             raise outcome
         return outcome
@@ -216,69 +202,64 @@ class CircuitBreaker:
     def force_open(self, hold_s: float | None = None) -> None:
         """Reject all calls for `hold_s` seconds; by default until `force_close` or `reset`."""
         seconds = math.inf if hold_s is None else require_seconds("hold_s", hold_s)
-        self._update(lambda now_s: self._circuit.open(now_s, seconds, "forced"), lambda _: None)
+        self._locked(lambda now_s: self._circuit.open(now_s, seconds, "forced"))
 
     def force_close(self) -> None:
         """Close the breaker now and reset the failure count."""
-        self._update(lambda now_s: self._circuit.close("forced"), lambda _: None)
+        self._locked(lambda _: self._circuit.close("forced"))
 
     def reset(self) -> None:
         """Return to the state of a new breaker, and clear the totals."""
-        self._update(lambda now_s: self._circuit.close("reset"), lambda _: None)
+        self._locked(lambda _: self._circuit.close("reset"))
         with self._lock:
             self._totals.clear()
 
     def snapshot(self) -> BreakerSnapshot:
         """Return the state of the breaker, for operators."""
-        return self._update(
-            self._circuit.tick,
-            lambda circuit: BreakerSnapshot(
+
+        def read(now_s: float) -> BreakerSnapshot:
+            circuit = self._circuit.tick(now_s)
+            return BreakerSnapshot(
                 name=self.name,
                 state=circuit.state.value,
                 reason=circuit.reason,
-                retry_in_s=circuit.retry_in_s(self._clock()),
+                retry_in_s=circuit.retry_in_s(now_s),
                 probe_in_flight=circuit.probing,
                 consecutive_failures=circuit.failures,
                 consecutive_successes=circuit.successes,
                 trips=circuit.trips,
                 totals=dict(self._totals),
-            ),
-        )
+            )
+
+        return self._locked(read)
 
     def reset_after_fork(self) -> None:
         """Allow a forked child to send its own probe, because a probe in flight reports to the parent."""
         self._circuit.probing = False
 
     def _report(self, permit: Permit, verdict: Verdict) -> bool:
-        with self._lock:
+        def report(now_s: float) -> bool:
             # A permit of an earlier generation is ignored: its call may belong to a previous outage.
-            counted = permit._open and self._circuit.report(permit._generation, verdict, self._clock())
+            counted = permit._open and self._circuit.report(permit._generation, verdict, now_s)
             permit._open = False
             self._totals[verdict.outcome.value if counted else "ignored"] += 1
-            changes = self._take_changes()
-        self._emit(changes, permit._sink)
-        return counted
+            return counted
 
-    def _update(self, act: Callable[[float], None], read: Callable[[Circuit], T], sink: Sink | None = None) -> T:
-        """Apply a change and read a value under the lock, then emit the transitions outside the lock."""
+        return self._locked(report, permit._sink)
+
+    def _locked(self, act: Callable[[float], T], sink: Sink | None = None) -> T:
+        """Call a function with the time under the lock, emit the transitions it caused, and return its result."""
         with self._lock:
-            act(self._clock())
-            result = read(self._circuit)
-            changes = self._take_changes()
-        self._emit(changes, sink)
-        return result
-
-    def _take_changes(self) -> list[Change]:
-        changes, self._circuit.changes = self._circuit.changes, []
-        return changes
-
-    def _emit(self, changes: list[Change], sink: Sink | None = None) -> None:
-        # A sink that is also a listener receives each event only once.
+            result = act(self._clock())
+            changes, self._circuit.changes = self._circuit.changes, []
+        # Emitted outside the lock, because a listener may be slow or use the breaker. A sink that is also a listener
+        # receives each event only once.
         known = sink is None or any(listener is sink for listener in self._listeners)
         for change in changes:
             event = CircuitBreakerChanged(breaker=self.name, **change._asdict())
             for listener in self._listeners if known else (*self._listeners, sink):
                 emit(listener, event)
+        return result
 
     def _refuse(self, now_s: float) -> CircuitOpenError:
         self._totals["refused"] += 1

@@ -15,7 +15,7 @@ import math
 import random as _random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from resift import errors
 from resift.errors import InputError
@@ -38,14 +38,13 @@ class Outcome(enum.Enum):
 
 
 class Verdict(NamedTuple):
-    """An outcome with its reason and the length of a hold; None means the breaker's cooldown."""
+    """An outcome with its reason and the requested length of a hold; None means the breaker's cooldown."""
 
     outcome: Outcome
     reason: str = ""
     hold_s: float | None = None
 
 
-SUCCESS = Verdict(Outcome.SUCCESS)
 NEUTRAL = Verdict(Outcome.NEUTRAL)
 
 # Caller mistakes, missed deadlines and calls that were never made do not count against the provider.
@@ -73,7 +72,7 @@ def classify(error: BaseException) -> Verdict:
     if isinstance(error, errors.ProviderRateLimited) or (
         isinstance(error, errors.ProviderError) and error.status == 503 and error.retry_after_s is not None
     ):
-        return Verdict(Outcome.HOLD, "rate_limited", clamp_hold(error.retry_after_s))
+        return Verdict(Outcome.HOLD, "rate_limited", error.retry_after_s)
     reasons: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str], ...] = (
         (TimeoutError, "timeout"),
         ((errors.ProviderUnreachable, OSError), "unreachable"),
@@ -82,13 +81,6 @@ def classify(error: BaseException) -> Verdict:
     )
     reason = next((reason for kind, reason in reasons if isinstance(error, kind)), "error")
     return Verdict(Outcome.FAILURE, reason)
-
-
-def clamp_hold(seconds: float | None) -> float | None:
-    """Return a pause clamped to 1–300 s; None if the provider did not send a valid one."""
-    if seconds is None or math.isnan(seconds):
-        return None
-    return min(max(seconds, HOLD_MIN_S), HOLD_MAX_S)
 
 
 def require_seconds(name: str, value: float) -> float:
@@ -146,8 +138,10 @@ class Rules(BreakerOptions):
         return min(ceiling, seconds * (1 + self.jitter * (2 * self.random() - 1)))
 
     def hold(self, seconds: float | None) -> float:
-        """Return the length of a pause in seconds; by default the cooldown."""
-        return min(max(self.cooldown_s, HOLD_MIN_S), HOLD_MAX_S) if seconds is None else seconds
+        """Return the length of a pause, clamped to 1–300 s; without a valid number, it is the cooldown."""
+        if seconds is None or math.isnan(seconds):
+            seconds = self.cooldown_s
+        return min(max(seconds, HOLD_MIN_S), HOLD_MAX_S)
 
 
 class Change(NamedTuple):
@@ -171,15 +165,14 @@ class Circuit:
         self.lease_until_s = -math.inf
         self._reset(State.CLOSED, "")
 
-    def tick(self, now_s: float) -> None:
+    def tick(self, now_s: float) -> Self:
         """Apply the passage of time: a cooldown ends, a lost probe becomes a failure."""
-        if self.state is State.CLOSED:
-            return
         if self.state is State.HALF_OPEN and self.probing and now_s >= self.lease_until_s:
             # The cooldown starts at the end of the lease, not at the time of this call.
             self._trip(self.lease_until_s, "probe_lost")
         if self.state is State.OPEN and now_s >= self.until_s:
             self._move(State.HALF_OPEN, "cooldown_over")
+        return self
 
     def admit(self, now_s: float, lease_s: float) -> int | None:
         """Return the generation of a new permit, or None if the call is rejected."""

@@ -9,17 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
+from resift import errors
 from resift.deadline import Deadline
-from resift.errors import (
-    CircuitOpenError,
-    CostLimitExceeded,
-    DeadlineExceeded,
-    InputError,
-    ProviderBadAnswer,
-    ProviderTimeout,
-    ResiftError,
-    redact,
-)
+from resift.errors import InputError, ProviderBadAnswer, redact
 from resift.events import Scored, Sink, emit
 from resift.protocols import FollowsInstructions, Scorer, describe_scorer, display_name, required_capabilities
 from resift.resilience.breaker import CircuitBreaker, breakers
@@ -31,6 +23,11 @@ HANDOVER_S = 0.02
 """Maximum time between a scorer's deadline and its later timeout."""
 
 SkipReason = Literal["circuit_breaker", "budget", "api_error", "cost"]
+
+
+_SKIP_REASONS: dict[type[Exception], SkipReason] = {
+    errors.CircuitOpenError: "circuit_breaker", errors.DeadlineExceeded: "budget", errors.CostLimitExceeded: "cost",
+}  # fmt: skip
 
 
 class CrossEncoderSkipped(Scored, name="cross_encoder_skipped"):
@@ -203,10 +200,7 @@ class Tiered:
             if isinstance(exc, TimeoutError):
                 spent_s = deadline.clock() - started_s
                 budget.record(len(hits), spent_s, provider=tier.name, finished=False)
-            kinds: tuple[tuple[type[Exception], SkipReason], ...] = (
-                (CircuitOpenError, "circuit_breaker"), (DeadlineExceeded, "budget"), (CostLimitExceeded, "cost"),
-            )  # fmt: skip
-            for kind, reason in kinds:
+            for kind, reason in _SKIP_REASONS.items():
                 if isinstance(exc, kind):
                     raise _Skip(reason, str(exc)) from exc
             # The message of an unknown exception may quote a document; its type cannot.
@@ -225,7 +219,7 @@ class Tiered:
         except Exception as exc:
             if not skipped:
                 raise
-            raise ResiftError(f"{'; '.join(skipped)}; then {tier.name} failed: {redact(exc)}") from exc
+            raise errors.ResiftError(f"{'; '.join(skipped)}; then {tier.name} failed: {redact(exc)}") from exc
         scores = _mark_degraded(scores, skipped, ran=tier.name)
         event = FallbackReranked(
             provider=scores.provider,
@@ -251,7 +245,7 @@ class Tiered:
         except TimeoutError as exc:
             if not timer.expired():
                 raise
-            raise ProviderTimeout(f"{tier.name} did not answer in time.", provider=tier.name) from exc
+            raise errors.ProviderTimeout(f"{tier.name} did not answer in time.", provider=tier.name) from exc
 
 
 async def _call_scorer(tier: Tier, query: str, hits: Sequence[Hit], deadline: Deadline) -> Scores:
