@@ -17,7 +17,7 @@ from resift.config.yaml_nodes import YamlNode, from_plain, read_file
 from resift.errors import ConfigError
 from resift.pipeline.pipeline import Pipeline, PipelineOptions
 from resift.ranking.fusion.weighted import NAME as WEIGHTED
-from resift.ranking.gate.profiles import OWN_SCORE
+from resift.ranking.gate import OWN_SCORE
 from resift.types import JsonMapping
 from resift.validation import check_path, type_name
 

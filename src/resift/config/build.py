@@ -24,7 +24,7 @@ from resift.plugins import build_plugin
 from resift.protocols import DocStore, GraphStore, Releasable, Reranker, Scorer, ScoringStage
 from resift.ranking.blend import Blend
 from resift.ranking.context import ContextOptions
-from resift.ranking.gate.profiles import OWN_SCORE, Profile, load_profile
+from resift.ranking.gate import OWN_SCORE, Profile, load_profile
 from resift.ranking.guard import Guard
 from resift.ranking.prune import PruneOptions
 from resift.ranking.shape import ShapePolicy

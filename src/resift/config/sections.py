@@ -20,7 +20,7 @@ from resift.pipeline.pipeline import TIMEOUT_S
 from resift.pipeline.stages import GateOptions
 from resift.ranking.blend import Blend
 from resift.ranking.context import ContextOptions
-from resift.ranking.gate.profiles import Profile
+from resift.ranking.gate import Profile
 from resift.ranking.guard import Guard
 from resift.ranking.prune import PruneOptions
 from resift.ranking.shape import ShapePolicy

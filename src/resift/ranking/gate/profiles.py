@@ -170,6 +170,3 @@ def load_profile(name: str, **options: object) -> Profile:
     if options and not callable(plugin):
         raise InputError(f"The gate profile {name!r} has no options.")
     return profile
-
-
-profile_named = load_profile  # name of 0.2
