@@ -29,17 +29,7 @@ from resift.stores.base import DocumentLoadError
 from resift.stores.filters import list_conditions, parse_filter
 from resift.types import Ranking, StageKind, Trace, Where, cut_record
 from resift.types.hit import load_hits
-from resift.validation import (
-    DEFAULT_K,
-    check_arguments,
-    check_callable,
-    check_k,
-    check_list,
-    check_mapping,
-    check_query,
-    check_seconds,
-    check_text,
-)
+from resift.validation import checks
 
 log = logging.getLogger("resift.pipeline")
 
@@ -105,7 +95,7 @@ class Pipeline:
         rerank: Scorer | Stages = None,
         guard: Stages = None,
         shape: Stages = None,
-        k: int = DEFAULT_K,
+        k: int = checks.DEFAULT_K,
         fetch: OverFetch = FETCH,
         deadline_s: float | None = None,
         timeout_s: float | None = TIMEOUT_S,
@@ -138,15 +128,15 @@ class Pipeline:
         # The breaker of the first scorer decides how much a gate before it may drop.
         scorers = [stage.scorer for stage in self.stages if isinstance(stage, Rerank)]
         self._breaker_closed = partial(is_breaker_closed, scorers[0]) if scorers else None
-        check_k(k)
-        check_seconds(deadline_s)
-        check_seconds(timeout_s, "timeout_s")
-        check_callable(fetch, "fetch", "an OverFetch")
+        checks.check_k(k)
+        checks.check_seconds(deadline_s)
+        checks.check_seconds(timeout_s, "timeout_s")
+        checks.check_callable(fetch, "fetch", "an OverFetch")
         if sink is not None:
-            check_callable(sink, "sink", "a function that takes an event")
-        check_callable(clock, "clock", "a monotonic clock such as time.monotonic")
+            checks.check_callable(sink, "sink", "a function that takes an event")
+        checks.check_callable(clock, "clock", "a monotonic clock such as time.monotonic")
         if capabilities is not None:
-            check_list(capabilities, "capabilities", "names such as db.docs:read")
+            checks.check_list(capabilities, "capabilities", "names such as db.docs:read")
         self._owners = tuple({id(ref.owner): ref.owner for ref in self.stores}.values())
         self._reader = PassageReader(self._owners, self.scorer)
         self.k = k
@@ -188,12 +178,12 @@ class Pipeline:
         failed. A late store does not count as failed: if all are late, the ranking is empty.
         """
         k = self.k if k is None else k
-        check_k(k)
-        check_query(query)
+        checks.check_k(k)
+        checks.check_query(query)
         if where is not None:
-            check_mapping(where, "where")
+            checks.check_mapping(where, "where")
         if section is not None:
-            check_text(section, "section")
+            checks.check_text(section, "section")
         for granted in (self.capabilities, capabilities):
             missing = [] if granted is None else [name for name in self.requires if name not in granted]
             if missing:
@@ -342,7 +332,7 @@ class Pipeline:
                     await outcome
 
     @classmethod
-    @check_arguments
+    @checks.check_arguments
     def default(
         cls, store: Store, *, rerank: bool = True, reranker: str | None = None, **options: Unpack[PipelineParts]
     ) -> Pipeline:

@@ -12,21 +12,10 @@ from typing import Unpack
 from resift.errors import InputError, did_you_mean
 from resift.external.candidates import Candidates, read_hits
 from resift.external.records import check_fields
+from resift.ranking.fusion import score_based
 from resift.ranking.fusion.dialects import DIALECTS, fuse_as
 from resift.ranking.fusion.lists import ListOptions, Rankings, Weights, list_names, unique_labels
 from resift.ranking.fusion.rank_based import borda, isr, rbc, rrf
-from resift.ranking.fusion.score_based import (
-    Normalization,
-    comb_anz,
-    comb_max,
-    comb_min,
-    comb_mnz,
-    comb_sum,
-    dbsf,
-    linear,
-    log_odds,
-    relative_score,
-)
 from resift.ranking.fusion.weighted import weighted
 from resift.types import FusedHits, Hit, Ranking, StageKind, StageRecord, Trace, cut_record, make_record, set_original
 from resift.validation import DEFAULT_K, check_k
@@ -36,17 +25,17 @@ FusionMethod = Callable[..., FusedHits]
 
 METHODS: dict[str, FusionMethod] = {
     "borda": borda,
-    "comb-anz": comb_anz,
-    "comb-max": comb_max,
-    "comb-min": comb_min,
-    "comb-mnz": comb_mnz,
-    "comb-sum": comb_sum,
-    "dbsf": dbsf,
+    "comb-anz": score_based.comb_anz,
+    "comb-max": score_based.comb_max,
+    "comb-min": score_based.comb_min,
+    "comb-mnz": score_based.comb_mnz,
+    "comb-sum": score_based.comb_sum,
+    "dbsf": score_based.dbsf,
     "isr": isr,
-    "linear": linear,
-    "log-odds": log_odds,
+    "linear": score_based.linear,
+    "log-odds": score_based.log_odds,
     "rbc": rbc,
-    "relative-score": relative_score,
+    "relative-score": score_based.relative_score,
     "rrf": rrf,
     "weighted": weighted,
 }
@@ -59,7 +48,7 @@ class FuseOptions(ListOptions, total=False):
 
     k_param: float
     dialect: str | None
-    normalize: Normalization
+    normalize: score_based.Normalization
     phi: float
     epsilon: float
 

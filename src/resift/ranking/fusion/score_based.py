@@ -8,14 +8,7 @@ from typing import Literal, Protocol, Unpack
 
 from resift.errors import InputError
 from resift.ranking.evidence import min_max, z_scores
-from resift.ranking.fusion.dialects import (
-    DBSF_DIALECTS,
-    RELATIVE_SCORE_DIALECTS,
-    DbsfDialect,
-    RelativeScoreDialect,
-    dbsf_qdrant,
-    fuse_as,
-)
+from resift.ranking.fusion import dialects
 from resift.ranking.fusion.lists import ListOptions, RankedList, Rankings, Total, fuse_values, prepare_lists
 from resift.types import FusedHits
 from resift.validation import check_choice, check_number
@@ -117,18 +110,24 @@ def relative_score(
     rankings: Rankings,
     *,
     k: int | None = None,
-    dialect: RelativeScoreDialect | None = None,
+    dialect: dialects.RelativeScoreDialect | None = None,
     **options: Unpack[ListOptions],
 ) -> FusedHits:
     """Fuse by the weighted sum of min-max scores, as Weaviate's relativeScoreFusion does."""
     if dialect is not None:
-        return fuse_as(dialect, rankings, RELATIVE_SCORE_DIALECTS, method="relative-score", k=k, **options)
+        return dialects.fuse_as(
+            dialect, rankings, dialects.RELATIVE_SCORE_DIALECTS, method="relative-score", k=k, **options
+        )
     lists = prepare_lists(rankings, **options)
     return fuse_values(lists, _scale_lists(lists, min_max), name="relative-score", k=k)
 
 
 def dbsf(
-    rankings: Rankings, *, k: int | None = None, dialect: DbsfDialect | None = None, **options: Unpack[ListOptions]
+    rankings: Rankings,
+    *,
+    k: int | None = None,
+    dialect: dialects.DbsfDialect | None = None,
+    **options: Unpack[ListOptions],
 ) -> FusedHits:
     """Fuse by the sum of scores scaled by mean ± 3 standard deviations (distribution-based score fusion).
 
@@ -136,9 +135,9 @@ def dbsf(
     that of the engine, and options that the engine does not have are rejected.
     """
     if dialect is not None:
-        return fuse_as(dialect, rankings, DBSF_DIALECTS, method="dbsf", k=k, **options)
+        return dialects.fuse_as(dialect, rankings, dialects.DBSF_DIALECTS, method="dbsf", k=k, **options)
     lists = prepare_lists(rankings, **options)
-    return fuse_values(lists, _scale_lists(lists, dbsf_qdrant), name="dbsf", k=k)
+    return fuse_values(lists, _scale_lists(lists, dialects.dbsf_qdrant), name="dbsf", k=k)
 
 
 def log_odds(
