@@ -23,8 +23,8 @@ from resift.external.candidates import find_results, has_id, is_columns, list_do
 from resift.external.records import check_fields, no_text
 from resift.ingest.indexing import open_index
 from resift.pipeline.pipeline import Pipeline
-from resift.pipeline.scored_search import search_with_scores
-from resift.rerankers.rescore import Calibration, ScoreFormat
+from resift.ranking.calibration import drop_below
+from resift.rerankers.rescore import Calibration, ScoreFormat, calibrator_for, check_scale, score_and_calibrate
 from resift.stores.sqlite import SQLiteStore
 from resift.types import Hit, JsonObject, Metadata, Ranking, Where
 from resift.validation import check_arguments, check_list, check_path, check_query
@@ -319,6 +319,33 @@ class Index:
 
     def __repr__(self) -> str:
         return f"Index({str(self.path)!r})"
+
+
+async def search_with_scores(
+    pipeline: Pipeline,
+    query: str,
+    *,
+    k: int | None = None,
+    where: Where | None = None,
+    deadline_s: float | None = None,
+    scores: ScoreFormat = "raw",
+    calibration: Calibration | None = None,
+    min_score: float | None = None,
+) -> Ranking:
+    """Search, replace scores with probabilities if requested, and drop hits below `min_score`."""
+    as_probability = check_scale(scores, calibration)
+    scorer = pipeline.scorer
+    if as_probability and scorer is None:
+        raise InputError(
+            "Probabilities come from a reranker, and this pipeline has none. Add one, or use scores='raw'."
+        )
+    calibrator = calibrator_for(scorer, calibration) if as_probability and scorer is not None else None
+    # The search and the scoring of the remaining hits share one deadline.
+    deadline = pipeline.deadline_after(deadline_s)
+    ranking = await pipeline.search(query, k=k, where=where, deadline=deadline)
+    if scorer is not None and calibrator is not None:
+        ranking = await score_and_calibrate(ranking, scorer, calibrator, deadline=deadline)
+    return ranking if min_score is None else drop_below(ranking, min_score)
 
 
 def _read_documents(

@@ -16,11 +16,13 @@ from resift.cli.rerank import choose_input, read_input, refuse_index
 from resift.cli.terminal import Progress, bar, in_pipe, out, style, width, wrap
 from resift.errors import ConfigError, DataFormatError, InputError, shell_path
 from resift.explain.flow import find_move, hit_body, hit_location, hit_title, read_flow
+from resift.index import search_with_scores
 from resift.ingest.indexing import open_index
 from resift.ingest.sources import decode
 from resift.pipeline.pipeline import Pipeline
-from resift.pipeline.scored_search import search_with_relevance, search_with_scores
+from resift.ranking.calibration import drop_below
 from resift.ranking.context import PromptContext
+from resift.rerankers.rescore import relevance, shipped_calibrator_for
 from resift.stores.filters import parse_shell_filter
 from resift.text.snippets import clip, clip_phrase, clip_words, display_width, short_id, snippet
 from resift.types import Hit, JsonObject, Ranking
@@ -92,13 +94,17 @@ async def _search(args: argparse.Namespace, query: str) -> SearchResult:
         pipeline = Pipeline.default(store.text if args.text_only else store, rerank=rerank)
     try:
         scale = score_scale(args)
-        options = {"k": args.k, "where": where, "deadline_s": args.deadline, "min_score": args.min_score}
+        options = {"k": args.k, "where": where, "deadline_s": args.deadline}
         scores: DisplayScores
         if scale == "relevance" and args.calibration is None:
-            ranking, scores = await search_with_relevance(pipeline, query, **options)
+            ranking = await pipeline.search(query, **options)
+            # The hits keep the scores from the pipeline.
+            scores = relevance(ranking, shipped_calibrator_for(pipeline.scorer))
+            if args.min_score is not None:
+                ranking = drop_below(ranking, args.min_score, shown=scores)
         else:
             options |= {"scores": "raw" if scale == "raw" else "probability", "calibration": args.calibration}
-            ranking = await search_with_scores(pipeline, query, **options)
+            ranking = await search_with_scores(pipeline, query, min_score=args.min_score, **options)
             scores = [hit.score for hit in (*ranking, *ranking.cut)]
         # Build the context while the store is open: it needs the chunks around the hits.
         return ranking, scores, None if args.context is None else await ranking.acontext(args.context)

@@ -309,10 +309,8 @@ def store_languages(ref: StoreRef) -> Languages | None:
     """Return the languages that the embedder of a vector store was trained on; None if it does not declare them."""
     if RETRIEVAL_MODES.get(ref.kind, ref.kind) != "dense":
         return None
-    declared = getattr(getattr(ref.store, "embedder", None), "languages", None)
-    if declared is None:
-        store = getattr(ref.store, "store", None)  # the store behind a view
-        declared = getattr(getattr(store, "embedder", None), "languages", None)
+    languages = [getattr(getattr(store, "embedder", None), "languages", None) for store in (ref.store, ref.owner)]
+    declared = next((each for each in languages if each is not None), None)
     return declared if declared is None or type(declared) is tuple else check_languages(declared)
 
 

@@ -22,7 +22,8 @@ class RetrievalNode:
 
     `stores` are stores, StoreRefs, or names that `store_resolver` resolves to stores. `rerank` is a scorer
     (`score`, applied to the hits fused by RRF) or a reranker (`fuse`, used instead of RRF).
-    `capabilities=None` grants all capabilities.
+    `capabilities=None` grants all capabilities. `requires` lists `db.<store>:read` per store, followed by the
+    capabilities that the reranker requires.
     """
 
     def __init__(
@@ -54,21 +55,9 @@ class RetrievalNode:
             timeout_s=timeout_s,
             sink=sink,
         )
-
-    @property
-    def stores(self) -> tuple[StoreRef, ...]:
-        """The stores in declared order."""
-        return self._pipeline.stores
-
-    @property
-    def k(self) -> int:
-        """The maximum number of hits that the node returns."""
-        return self._pipeline.k
-
-    @property
-    def requires(self) -> tuple[str, ...]:
-        """`db.<store>:read` per store, followed by the capabilities that the reranker requires."""
-        return self._pipeline.requires
+        self.stores = self._pipeline.stores
+        self.k = k
+        self.requires = self._pipeline.requires
 
     async def execute(self, state: object, ctx: object = None) -> dict[str, Ranking]:
         """Return `{"retrieved": ranking}` for the query in the state.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import lru_cache
+from typing import ClassVar
 
 from resift._internal.arrays import Vector
 from resift.errors import InputError
@@ -16,8 +17,7 @@ from resift.protocols import Reranker, Scorer, declared_name, display_name, requ
 from resift.ranking.boosts import drop_filtered
 from resift.ranking.context import ContextOptions, TokenCounter, describe, estimate_tokens, make_passage, read_passages
 from resift.ranking.fusion.rerankers import RRFReranker
-from resift.ranking.gate import NEUTRAL, Profile, gate
-from resift.ranking.gate.profiles import OWN_SCORE
+from resift.ranking.gate import NEUTRAL, OWN_SCORE, Profile, gate
 from resift.ranking.order_model import MAX_DEPTH, rerank_depth
 from resift.ranking.prune import PruneOptions, count_sentences, prune
 from resift.ranking.shape import ShapePolicy, shape
@@ -111,6 +111,7 @@ class GateOptions:
     top_k: int | None = option("Maximum number of hits after the gate.", default=None, min=1)
 
 
+@dataclass(eq=False, repr=False)
 class Gate:
     """Grade the retrieval, and drop hits below the floor or after the score cliff.
 
@@ -118,23 +119,15 @@ class Gate:
     (k by default). `breaker_closed` tells whether the reranker is available.
     """
 
-    name = "gate"
-    kind = StageKind.GATE
+    name: ClassVar = "gate"
+    kind: ClassVar = StageKind.GATE
 
-    def __init__(
-        self,
-        profile: Profile = NEUTRAL,
-        *,
-        section: str | None = None,
-        rerank_top_n: int | None = None,
-        top_k: int | None = None,
-        breaker_closed: Callable[[], bool] | None = None,
-    ) -> None:
-        self.profile = profile
-        self.section = section
-        self.rerank_top_n = rerank_top_n
-        self.top_k = top_k
-        self.breaker_closed = breaker_closed
+    profile: Profile = NEUTRAL
+    _: KW_ONLY
+    section: str | None = None
+    rerank_top_n: int | None = None
+    top_k: int | None = None
+    breaker_closed: Callable[[], bool] | None = None
 
     async def __call__(self, pool: Pool) -> Pool:
         """Return the pool without the dropped hits; the grade is in `notes`."""

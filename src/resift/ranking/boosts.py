@@ -18,7 +18,7 @@ from resift.errors import InputError
 from resift.events import Sink
 from resift.ranking.blend import ShapeResult, shape_result
 from resift.types import Hit, StageKind, StageRecord, sort_key, with_scores
-from resift.validation import check_text, option
+from resift.validation import check_options, option
 
 _UNITS_S = {"h": 3600.0, "d": 86_400.0, "w": 604_800.0, "m": 2_629_800.0, "y": 31_557_600.0}
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([hdwmy])\s*")
@@ -31,6 +31,10 @@ class Recency:
     field: str = option("Metadata field with the date: ISO 8601, or seconds since 1970.", default="date")
     half_life: str = option("Age at which the term is 0: 12h, 30d, 8w, 6m, 2y.", default="30d")
     weight: float = option("Largest gain, as a fraction of the spread of the scores.", default=0.2, min=0, max=1)
+
+    def __post_init__(self) -> None:
+        _check_rule(self)
+        parse_duration(self.half_life)
 
     def term(self, hit: Hit, now: datetime) -> float:
         """Return the term of a hit; 0 if the date is missing or cannot be parsed."""
@@ -52,6 +56,12 @@ class Boost:
         "Term for each value, from -1 to 1, instead of a number: {official: 0.3}.", default=None
     )
 
+    def __post_init__(self) -> None:
+        _check_rule(self)
+        for value, term in (self.values or {}).items():
+            if not -1 <= term <= 1:
+                raise InputError(f"The term of {value!r} is {term}; pass a number from -1 to 1.")
+
     def terms(self, hits: Sequence[Hit]) -> list[float]:
         """Return the term of each hit; the hit with the largest number gets half of the weight."""
         cells = [hit.metadata.get(self.field) for hit in hits]
@@ -63,6 +73,12 @@ class Boost:
         if largest <= 0:
             return [0.0] * len(hits)
         return [0.0 if n is None else self.weight * (n / largest - 0.5) for n in sizes]
+
+
+def _check_rule(rule: Recency | Boost) -> None:
+    check_options(rule)
+    if not rule.field.strip():
+        raise InputError("field is empty; pass the name of a metadata field, such as 'date'.")
 
 
 def boost(
@@ -77,7 +93,6 @@ def boost(
 
     `now` is the reference time for ages, by default the current time.
     """
-    check_boosts(recency, boosts)
     scored = [hit for hit in hits if hit.score is not None]
     values = [hit.score or 0.0 for hit in scored]
     spread = (max(values) - min(values) if values else 0.0) or 1.0
@@ -126,24 +141,6 @@ def drop_filtered(
     collect(where)
     kept = tuple(rule for rule in boosts if rule.field not in names)
     return (None if recency is None or recency.field in names else recency), kept
-
-
-def check_boosts(recency: Recency | None, boosts: Sequence[Boost]) -> None:
-    """Raise InputError for an invalid half-life, field or weight."""
-    weights: dict[str, float] = {}
-    if recency is not None:
-        parse_duration(recency.half_life)
-        weights[check_text(recency.field, "field")] = recency.weight
-    for rule in boosts:
-        if rule.by not in ("log", "linear"):
-            raise InputError(f"by is {rule.by!r}; pass 'log' or 'linear'.")
-        weights |= {str(value): abs(weight) for value, weight in (rule.values or {}).items()}
-        weights[check_text(rule.field, "field")] = rule.weight
-    for name, weight in weights.items():
-        if not name.strip():
-            raise InputError("field is empty; pass the name of a metadata field, such as 'date'.")
-        if not 0 <= weight <= 1:
-            raise InputError(f"The weight of {name!r} is {weight}; pass a number from 0 to 1.")
 
 
 def parse_duration(text: str) -> float:

@@ -24,10 +24,10 @@ from resift.ingest.indexing import open_index
 from resift.pipeline import AdaptiveDepth, Pipeline, Rerank, Shape
 from resift.pipeline.defaults import FETCH, views
 from resift.pipeline.fan_out import Store, StoreRef
-from resift.pipeline.scored_search import ranking_relevance
-from resift.ranking import boosts, order_model, prune, shape
+from resift.ranking import order_model, prune, shape
 from resift.ranking.context import MAX_TOKENS
 from resift.ranking.fusion import methods, rerankers, weighted
+from resift.rerankers.rescore import relevance, shipped_calibrator_for
 from resift.rerankers.semantic_bm25 import SemanticBM25Reranker
 from resift.server.admission import count_pairs, count_windows
 from resift.server.endpoint import Operation, Outcome, Request, Response, encode_json, run_in_own_loop
@@ -303,12 +303,11 @@ class SearchService:
         fusers = {"weighted": weighted.WeightedReranker, "rrf": rerankers.RRFReranker}
         options: JsonObject = {"fuse": fusers.get(method, lambda: rerankers.FusionReranker(method))(), "fetch": FETCH}
         policy = shape.ShapePolicy() if settings.reranker != "none" else shape.ShapePolicy(blend=None, guard=None)
-        if settings.recency is not None:
-            policy = replace(policy, recency=shape.Recency(**structs.asdict(settings.recency)))
-        if settings.boosts:
-            policy = replace(policy, boosts=tuple(shape.Boost(**structs.asdict(rule)) for rule in settings.boosts))
         try:
-            boosts.check_boosts(policy.recency, policy.boosts)
+            if settings.recency is not None:
+                policy = replace(policy, recency=shape.Recency(**structs.asdict(settings.recency)))
+            if settings.boosts:
+                policy = replace(policy, boosts=tuple(shape.Boost(**structs.asdict(rule)) for rule in settings.boosts))
         except InputError as exc:
             raise RequestFailed("invalid", f"settings: {exc}") from None
         if settings.reranker != "none":
@@ -394,8 +393,8 @@ def document_hits(documents: Sequence[str | RequestDocument]) -> list[Hit]:
 
 def _search_data(body: SearchRequest, ranking: Ranking, pipeline: Pipeline | None) -> JsonObject:
     data = ranking_data(ranking, query=body.query, explain=bool(body.explain))
-    relevance = () if pipeline is None else ranking_relevance(ranking, pipeline)
-    for hit, value in zip(data["hits"], relevance, strict=True):
+    values = () if pipeline is None else relevance(ranking, shipped_calibrator_for(pipeline.scorer))
+    for hit, value in zip(data["hits"], values, strict=True):
         hit["relevance"] = value
     if body.report:
         data["report"] = ranking.explain(query=body.query).html()
