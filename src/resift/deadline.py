@@ -26,8 +26,6 @@ class Deadline:
     @classmethod
     def after(cls, seconds: float | None, *, clock: Clock = time.monotonic) -> Deadline:
         """Return a deadline this many seconds from now; None means no deadline."""
-        if seconds is None:
-            return cls(math.inf, clock)
         limit = check_seconds(seconds)
         return cls(math.inf if limit is None else clock() + limit, clock)
 

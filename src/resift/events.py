@@ -67,10 +67,7 @@ def is_observed(sink: Sink | None) -> bool:
 
 
 def emit(sink: Sink | None, event: Event) -> None:
-    """Send an event to a sink, and to the ambient sink if that is a different one.
-
-    An exception of a sink is logged and not raised.
-    """
+    """Send an event to a sink, and to the ambient sink if that is another one; log exceptions of sinks."""
     ambient = _ambient.get()
     for target in (sink, None if ambient is sink else ambient):
         if target is None:

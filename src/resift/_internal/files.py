@@ -107,10 +107,7 @@ def file_lock(path: Path, *, error: type[ResiftError] = InputError, busy: str = 
 
 
 def cache_folder(use: Literal["models", "evaluation", "packs"]) -> Path:
-    """Return the folder for models, for evaluation indexes and answers, or for knowledge packs.
-
-    The folder may not exist yet.
-    """
+    """Return the folder, which may not exist yet, for models, for evaluation files, or for knowledge packs."""
     return _resift_folder("cache") / use
 
 

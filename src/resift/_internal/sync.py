@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import os
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from resift._internal.forking import ForkSafeLock
 from resift.errors import InputError
+
+if TYPE_CHECKING:
+    import asyncio
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -37,6 +39,8 @@ def run_sync(coroutine: Coroutine[object, object, T]) -> T:
     All synchronous calls share one loop, which keeps connection pools warm. Ctrl-C cancels the work and waits
     for its cleanup.
     """
+    import asyncio  # at the top, it would double the time of the first `fuse`
+
     finished = threading.Event()
 
     async def run() -> T:
@@ -59,10 +63,7 @@ def run_sync(coroutine: Coroutine[object, object, T]) -> T:
 
 
 def sync_method(function: Callable[P, Coroutine[object, object, T]], name: str | None = None) -> Callable[P, T]:
-    """Return the synchronous version of an async function, such as `search` for `asearch`.
-
-    It has the same signature and docstring.
-    """
+    """Return the synchronous version of an async function (`search` for `asearch`) with signature and docstring."""
 
     @functools.wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -117,6 +118,8 @@ def _run_with_deadline(
 
 
 def _background_loop() -> asyncio.AbstractEventLoop:
+    import asyncio
+
     global _loop, _pid
     with _lock:
         # A forked child has the parent's loop object but not its thread.

@@ -381,10 +381,7 @@ class _Draft:
 
 
 def make_passage(chunks: Sequence[Hit], ids: tuple[str, ...], *, ranks: Mapping[str, int] | None = None) -> Passage:
-    """Return the passage of adjacent chunks; overlapping text appears only once.
-
-    Document and title come from the chunk with the best rank.
-    """
+    """Return the passage of adjacent chunks without repeated text; title and document are those of the best chunk."""
     pieces: list[Piece] = []
     for i, chunk in enumerate(chunks):
         start = _shared_length(chunks[i - 1].text, chunk.text) if i else 0
@@ -398,10 +395,7 @@ def make_passage(chunks: Sequence[Hit], ids: tuple[str, ...], *, ranks: Mapping[
 
 
 def _shared_length(text: str, following: str) -> int:
-    """Return the number of characters at the beginning of a chunk that repeat the previous chunk.
-
-    They are a heading that both chunks start with, and the overlap of the two.
-    """
+    """Return how many characters at the beginning of a chunk repeat the previous one: a heading and the overlap."""
     heading, separator, _ = following.partition("\n\n")
     skipped = 0
     if separator and len(heading) <= _MAX_HEADING and text.startswith(heading + separator):

@@ -9,23 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from resift.deadline import Deadline
 from resift.errors import redact
 from resift.protocols import Scorer, describe_scorer, display_name
-from resift.ranking.context import (
-    ContextOptions,
-    Passage,
-    PassageReader,
-    Piece,
-    PromptContext,
-    TokenCounter,
-    estimate_tokens,
-    passage_tokens,
-    read_passages,
-    render,
-    shorten,
-)
+from resift.ranking import context
+from resift.ranking.context import Passage, PassageReader, Piece, PromptContext, TokenCounter, estimate_tokens
 from resift.text.tokenization import sentence_spans
 from resift.types import Hit, Ranking, ScoreScale
 from resift.validation import check_callable, check_k, check_seconds, option
@@ -69,10 +59,7 @@ async def prune(
     count: TokenCounter = estimate_tokens,
     deadline: Deadline | None = None,
 ) -> PruneResult:
-    """Return the passages with only the sentences that answer the query.
-
-    If the scorer fails or runs out of time, the passages are unchanged and the result contains the reason.
-    """
+    """Return passages with only the sentences that answer the query, or unchanged with the reason for a failure."""
     policy = options or PruneOptions()
     units, n_split = _split(passages, policy.max_sentences)
     if not units:
@@ -97,7 +84,7 @@ async def prune(
         if kept and relevance[i] < limit:
             break
         attempt = [*_rebuild(passages, units, kept | {i}), *passages[n_split:]]
-        if policy.max_tokens is None or passage_tokens(attempt, count) <= policy.max_tokens:
+        if policy.max_tokens is None or context.passage_tokens(attempt, count) <= policy.max_tokens:
             kept.add(i)
             result = attempt
     unscored: str | None = None
@@ -106,12 +93,10 @@ async def prune(
     return PruneResult(tuple(result), len(units), len(kept), unscored)
 
 
-@dataclass(frozen=True, slots=True)
-class _Unit:
+class _Unit(NamedTuple):
     """One sentence of a piece."""
 
     passage: int
-    position: int
     piece: Piece
     start: int
     end: int
@@ -122,9 +107,7 @@ def _split(passages: Sequence[Passage], max_sentences: int) -> tuple[list[_Unit]
     units: list[_Unit] = []
     for i, passage in enumerate(passages):
         sentences = [
-            _Unit(i, position, piece, start, end)
-            for position, piece in enumerate(passage.pieces)
-            for start, end in sentence_spans(piece.text)
+            _Unit(i, piece, start, end) for piece in passage.pieces for start, end in sentence_spans(piece.text)
         ]
         if i and len(units) + len(sentences) > max_sentences:
             return units, i
@@ -202,8 +185,8 @@ async def make_context(
     passages: Sequence[Passage] = ranking.passages
     room = max_tokens * PRUNED_SHARE if prune_sentences else max_tokens
     if not passages:
-        options = ContextOptions(max_tokens=room, neighbors=neighbors, parents=parents)
-        passages, reason = await read_passages(ranking.hits, reader, options, count=count, deadline=deadline)
+        options = context.ContextOptions(max_tokens=room, neighbors=neighbors, parents=parents)
+        passages, reason = await context.read_passages(ranking.hits, reader, options, count=count, deadline=deadline)
     if prune_sentences and passages:
         if reader.scorer is None:
             reason = reason or "prune: this ranking has no reranker to score sentences with"
@@ -217,7 +200,7 @@ async def make_context(
                 deadline=deadline,
             )
             passages, reason = result.passages, result.reason or reason
-    passages = shorten(passages, max_tokens=max_tokens, count=count)
-    return render(
+    passages = context.shorten(passages, max_tokens=max_tokens, count=count)
+    return context.render(
         passages, max_tokens=max_tokens, count=count, estimated=counter is None, hits=ranking.ids, reason=reason
     )

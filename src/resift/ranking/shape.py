@@ -1,22 +1,8 @@
-"""All shaping steps in their order: blend, precedence, guard, fold, mmr, recovery, quotas, cut. No I/O.
+"""All shaping steps in their order: blend, boost, precede, guard, fold, mmr, recover, balance, cut. No I/O.
 
 Each step is a function `step(hits, ..., sink=None) -> ShapeResult`. The result has `kept` in the new order,
 `cut` with the reasons in the record, `notes` about relaxed rules, and `protected` ids that a later cut must
-keep. The steps run in this order:
-
-1. blend(hits, *, policy=Blend(), neighbors=None)         one score from reranker and first stage
-2. precede(hits, *, policy=Precedence())                  nearly equal scores follow the source order
-3. guard(hits, *, n=10, policy=Guard())                   a strong first-stage hit stays in the top n
-4. fold(hits, *, threshold=1.0)                           hits with the same text are merged
-5. mmr(hits, *, k, trade_off=0.7, vectors=None)           relevance against novelty
-6. recover(hits, *, k, policy=Recovery(), section=None)   protected hits and required types survive a cut
-7. balance(hits, *, k, quotas=(...), protected=())        quotas per document and source type
-8. the cut to k
-
-`shape` runs all of them and skips steps without a policy. Pass all reranked hits, including unscored ones.
-`neighbors` is the result of `nearest_neighbors(vectors)`.
-Calibration: Platt, Isotonic, Temperature (`fit`, `from_history`, `save`, `load_calibrator`),
-calibrate(hits, calibrators) -> hits with metadata["probability"], above(hits, threshold) -> ShapeResult.
+keep. `shape` runs all steps and skips those without a policy. Pass all reranked hits, including unscored ones.
 """
 
 from __future__ import annotations

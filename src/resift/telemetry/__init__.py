@@ -106,10 +106,7 @@ def _create_metrics(client: ModuleType, registry: CollectorRegistry) -> SimpleNa
 
 
 def event_labels(event: Event) -> dict[str, str]:
-    """Return the metric labels of an event. Free text is replaced by "other".
-
-    It would create a new time series for each message.
-    """
+    """Return the metric labels of an event; free text, which would create a time series per message, is "other"."""
     labels = {}
     for key, value in event.fields().items():
         if key in LABELS and value is not None:

@@ -18,7 +18,6 @@ from .scores import Scores as Scores
 from .scores import ScoreScale as ScoreScale
 from .scores import check_languages as check_languages
 from .scores import check_score_scale as check_score_scale
-from .scores import is_english_only as is_english_only
 from .trace import RETRIEVAL_MODES as RETRIEVAL_MODES
 from .trace import FusedHits as FusedHits
 from .trace import StageKind as StageKind

@@ -36,10 +36,7 @@ class StoredContent(Protocol):
 
 
 class _HitSlots:
-    """The slots of a hit, which are writable until the class is set to `Hit`: the fastest way to make copies.
-
-    `_original` is not a field of `Hit`, so it is not compared, stored or pickled.
-    """
+    """The slots of a hit, writable until the class is set to `Hit`; `_original` is not compared, stored or pickled."""
 
     __slots__ = ("_original", "id", "metadata", "score", "source", "text")
     _original: object
@@ -194,10 +191,7 @@ Hit.metadata = property(_read_metadata, _set_metadata)  # type: ignore[assignmen
 
 
 def lazy_hits(ids: Sequence[str], scores: Iterable[float | None], content: StoredContent, *, source: str) -> list[Hit]:
-    """Return hits that load text and metadata from `content` on first use.
-
-    Ids and scores are not checked.
-    """
+    """Return hits that load text and metadata from `content` on first use; ids and scores are not checked."""
     hits: list[Any] = [_HitSlots() for _ in ids]
     for hit, id, score in zip(hits, ids, scores, strict=True):
         hit.id = id
@@ -210,10 +204,7 @@ def lazy_hits(ids: Sequence[str], scores: Iterable[float | None], content: Store
 
 
 async def load_hits(hits: Iterable[Hit]) -> None:
-    """Load the texts and metadata of these hits; hits of the same list are loaded together.
-
-    Errors of the store, such as one about a damaged document, are raised.
-    """
+    """Load the texts and metadata of these hits, those of one list together; errors of the store are raised."""
     by_content: dict[int, tuple[StoredContent, list[Hit]]] = {}
     for hit in hits:
         content = hit._text  # type: ignore[attr-defined]
@@ -244,10 +235,7 @@ def same_text(hit: Hit, other: Hit) -> bool:
 
 
 def with_scores(hits: Iterable[Hit], scores: Iterable[float | None], *, provider: str | None = None) -> list[Hit]:
-    """Return copies with these scores, which must be finite or None.
-
-    A provider is added to the metadata of each scored hit.
-    """
+    """Return copies with these scores, finite or None; a provider is added to the metadata of each scored hit."""
     hits, scores = [*hits], [*scores]
     if len(scores) != len(hits):
         raise ValueError(f"{len(scores)} scores for {len(hits)} hits")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from resift._internal.sync import sync_method
 from resift.errors import InputError, require
 from resift.types.hit import Hit, JsonMapping, JsonObject, Metadata
 from resift.types.trace import FusedHits, StageKind, Step, Trace
@@ -260,29 +261,7 @@ class Ranking(Sequence[Hit]):
             deadline_s=deadline_s,
         )
 
-    def context(
-        self,
-        max_tokens: int = 2000,
-        *,
-        neighbors: int = 1,
-        parents: bool = True,
-        prune: bool = False,
-        count_tokens: TokenCounter | None = None,
-        deadline_s: float | None = None,
-    ) -> PromptContext:
-        """Return context for a prompt with numbered sources, at most `max_tokens` long; see `acontext`."""
-        from resift._internal.sync import run_sync  # not at the top: it imports asyncio, which `fuse` does not need
-
-        return run_sync(
-            self.acontext(
-                max_tokens,
-                neighbors=neighbors,
-                parents=parents,
-                prune=prune,
-                count_tokens=count_tokens,
-                deadline_s=deadline_s,
-            )
-        )
+    context = sync_method(acontext)
 
     def explain(self, *, query: str = "", top: int = 10) -> Explanation:
         """Return the path of each hit through the stages; print it, or `.save("page.html")`."""
@@ -348,20 +327,12 @@ class Ranking(Sequence[Hit]):
         from resift.types.stored import RankingData
 
         stored = convert(data, RankingData, name="a ranking")
-        return cls(
-            hits=tuple(map(Hit.from_dict, stored.hits)),
-            degraded=stored.degraded,
-            reason=stored.reason,
-            tier=stored.tier,
-            unscored=tuple(stored.unscored),
-            failures=stored.failures,
-            timings=stored.timings,
-            cut=tuple(map(Hit.from_dict, stored.cut)),
-            trace=Trace.from_dict(stored.trace),
-            query=stored.query,
-            warnings=tuple(stored.warnings),
-            passages=tuple(map(Passage.from_dict, stored.passages)),
-        )
+        values = {name: getattr(stored, name) for name in RankingData.__struct_fields__}
+        for name in ("hits", "cut"):
+            values[name] = tuple(map(Hit.from_dict, values[name]))
+        values["trace"] = Trace.from_dict(stored.trace)
+        values["passages"] = tuple(map(Passage.from_dict, stored.passages))
+        return cls(**values)
 
     def to_json(self, *, indent: int | None = None, timings: bool = False) -> str:
         """Return canonical JSON: equal rankings give the same bytes, except for timings."""

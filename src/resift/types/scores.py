@@ -55,11 +55,6 @@ def check_languages(languages: Iterable[str]) -> Languages:
     return codes
 
 
-def is_english_only(languages: Languages) -> bool:
-    """Whether a model with these languages was trained on English only."""
-    return languages == ("en",)
-
-
 @dataclass(frozen=True, slots=True)
 class Scores:
     """Scores of a list of hits: one value per hit, None for unscored hits.

@@ -34,8 +34,8 @@ class StageRecordData(Struct):
 
     kind: StageKind
     name: str
-    ids: list[str]
-    scores: list[FiniteFloat | None] = []
+    ids: tuple[str, ...]
+    scores: tuple[FiniteFloat | None, ...] = ()
     source: str = ""
     kept: Count | None = None
     parts: dict[str, dict[str, FiniteFloat]] = {}
@@ -46,7 +46,7 @@ class StageRecordData(Struct):
     weights: dict[str, FiniteFloat] = {}
     evidence: dict[str, FiniteFloat] = {}
     score_scale: ScoreScale | None = None
-    languages: list[str] | Literal["any"] | None = None
+    languages: tuple[str, ...] | Literal["any"] | None = None
 
 
 class RankingData(Struct):

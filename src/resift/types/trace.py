@@ -121,12 +121,8 @@ class StageRecord:
         if isinstance(data, Mapping) and "searched" in data:  # written by Resift 0.2
             mode = data["searched"]
             data = {**data, "retrieval_mode": RETRIEVAL_MODES.get(mode, mode)}
-
         stored = convert(data, StageRecordData, name="a stage of the trace")
         values = {field.name: getattr(stored, field.name) for field in fields(cls)}
-        for name in ("ids", "scores", "languages"):
-            if isinstance(values[name], list):
-                values[name] = tuple(values[name])
         values["evidence"] = {_RENAMED_EVIDENCE.get(key, key): value for key, value in stored.evidence.items()}
         record = cls(**values)
         if record.scores and len(record.scores) != len(record.ids):
