@@ -56,9 +56,9 @@ def renamed_names(module: str, names: Mapping[str, str]) -> Callable[[str], obje
     return __getattr__
 
 
-def warn_renamed(old: str, new: str) -> None:
-    """Warn that a name from Resift 0.2 was used. The warning points to the caller's caller."""
+def warn_renamed(old: str, new: str, *, stacklevel: int = 2) -> None:
+    """Warn that a name from Resift 0.2 was used; by default, the warning points to the caller's caller."""
     import warnings
 
-    message = f"{old} is now {new}; the old name will be removed in Resift 0.4."
-    warnings.warn(message, DeprecationWarning, stacklevel=3)
+    message = f"{old} was renamed to {new}; the old name will be removed in Resift 0.4."
+    warnings.warn(message, DeprecationWarning, stacklevel=stacklevel + 1)

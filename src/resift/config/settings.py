@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from resift._internal import environment
+from resift._internal.lazy_exports import warn_renamed
 from resift._internal.renamed_modules import FITTED
 from resift.config.yaml_nodes import YamlNode
 from resift.errors import ConfigError, InputError, ResiftError, did_you_mean, shell_path
@@ -19,7 +20,7 @@ from resift.plugins import load_plugin
 from resift.rerankers.hosted.endpoints import is_public_name
 from resift.types import JsonObject, JsonValue
 from resift.validation import Option, Options, declared_options, find_problems, option_values, options_class
-from resift.validation.options import TYPE_NAMES, build_options, data_type, included_options, warn_renamed
+from resift.validation.options import TYPE_NAMES, build_options, data_type, included_options
 
 T = TypeVar("T")
 
@@ -178,7 +179,7 @@ class Reader:
                 self.problems.add(line, f"{where} has both {name!r} and {alias!r}, its old name. Remove {alias!r}.")
                 continue
             place = self.problems.place(line)
-            warn_renamed(f"{place}: {alias}" if place else f"{where}.{alias}", name, stacklevel=2)
+            warn_renamed(f"{place}: {alias}" if place else f"{where}.{alias}", name)
             node.value[name] = child
             if line is not None:
                 node.key_lines[name] = line

@@ -17,7 +17,7 @@ from resift.deadline import Clock, Deadline
 from resift.errors import CapabilityError, InputError, redact
 from resift.events import Sink, ambient_sink
 from resift.pipeline.fan_out import LATE, DeadlinePassed, OverFetch, Store, Stores, fan_out, run_until, store_refs
-from resift.pipeline.pool import Pool, Stage, UsesNeighbors, validate_stage_output
+from resift.pipeline.pool import Pool, Stage, validate_stage_output
 from resift.pipeline.search_slots import Slot, search_slots
 from resift.pipeline.stages import Fuse, Gate, Rerank, Shape, is_breaker_closed
 from resift.protocols import Reranker, Scorer, ScoringStage, display_name, required_capabilities
@@ -115,10 +115,7 @@ class Pipeline:
         # The declared kind of a stage, or the kind of the argument; never the display name.
         self._kinds = tuple(getattr(stage, "kind", kind) for kind, stages in slots for stage in stages)
         self._names = tuple(map(display_name, self.stages))
-        # Computed once, because isinstance with a protocol is slow.
-        self._use_neighbors = [
-            stage for stage in self.stages if isinstance(stage, UsesNeighbors) and stage.uses_neighbors
-        ]
+        self._use_neighbors = [stage for stage in self.stages if getattr(stage, "uses_neighbors", False)]
         # A reranker replaces the scores, so the scale is checked only for gates before it.
         for kind, stage in zip(self._kinds, self.stages, strict=True):
             if kind is StageKind.RERANK:

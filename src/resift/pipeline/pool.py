@@ -108,22 +108,12 @@ class Stage(Protocol):
     """One step of a pipeline: takes a pool and returns a pool. It must not lose, invent or change candidates.
 
     A stage may add its own record (`Pool.with_records`); otherwise the pipeline adds one. Optional attributes
-    are `name` for timings and reasons, `kind` if it differs from the argument of the pipeline, and `requires`
-    for capabilities.
+    are `name` for timings and reasons, `kind` if it differs from the argument of the pipeline, `requires`
+    for capabilities, and `uses_neighbors` if it needs `Pool.neighbors`.
     """
 
     async def __call__(self, pool: Pool) -> Pool:
         """Return the pool reordered, with fewer hits, or unchanged."""
-        ...
-
-
-@runtime_checkable
-class UsesNeighbors(Protocol):
-    """A stage that may need the neighbors of the candidates."""
-
-    @property
-    def uses_neighbors(self) -> bool:
-        """Whether the stage needs neighbors."""
         ...
 
 

@@ -354,14 +354,16 @@ class Prune:
         await load_hits(hits)
         count = _token_counter(pool, self.count_tokens)
         passages = pool.passages or [make_passage([hit], (hit.id,)) for hit in hits if hit.text.strip()]
-        result = await prune(pool.query, passages, scorer, options=self.options, count=count, deadline=pool.deadline)
+        kept_passages, reason = await prune(
+            pool.query, passages, scorer, options=self.options, count=count, deadline=pool.deadline
+        )
         notes = {
             id: f"{kept} of {total} sentences kept"
-            for id, (kept, total) in count_sentences(passages, result.passages).items()
+            for id, (kept, total) in count_sentences(passages, kept_passages).items()
         }
         record = make_record(self.kind, self.name, pool.hits, notes=notes)
-        done = replace(pool.with_records(record), passages=result.passages)
-        return done.degrade(result.reason) if result.reason else done
+        done = replace(pool.with_records(record), passages=tuple(kept_passages))
+        return done.degrade(reason) if reason else done
 
 
 def _token_counter(pool: Pool, counter: TokenCounter | None) -> TokenCounter:

@@ -40,16 +40,6 @@ class PruneOptions:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class PruneResult:
-    """The shortened passages, the number of scored and kept sentences, and the reason for a failure."""
-
-    passages: tuple[Passage, ...]
-    scored: int = 0
-    kept: int = 0
-    reason: str | None = None
-
-
 async def prune(
     query: str,
     passages: Sequence[Passage],
@@ -58,22 +48,21 @@ async def prune(
     options: PruneOptions | None = None,
     count: TokenCounter = estimate_tokens,
     deadline: Deadline | None = None,
-) -> PruneResult:
-    """Return passages with only the sentences that answer the query, or unchanged with the reason for a failure."""
+) -> tuple[list[Passage], str | None]:
+    """Return passages with only the sentences that answer the query, and the reason if some could not be scored."""
     policy = options or PruneOptions()
     units, n_split = _split(passages, policy.max_sentences)
     if not units:
-        return PruneResult(tuple(passages))
+        return list(passages), None
     sentences = [Hit(f"{i}", unit.piece.text[unit.start : unit.end]) for i, unit in enumerate(units)]
     name = display_name(scorer)
     try:
         scores = await scorer.score(query, sentences, deadline=deadline or Deadline.never())
     # Catches all exceptions: the scorer may be third-party code, and complete passages are better than none.
     except Exception as exc:
-        return PruneResult(tuple(passages), reason=f"prune: {name} failed: {redact(exc)}")
+        return list(passages), f"prune: {name} failed: {redact(exc)}"
     if len(scores.values) != len(units) or any(value is None or not math.isfinite(value) for value in scores.values):
-        reason = scores.reason or f"{name} did not score every sentence"
-        return PruneResult(tuple(passages), len(units), reason=f"prune: {reason}")
+        return list(passages), f"prune: {scores.reason or f'{name} did not score every sentence'}"
     scale = (scores.scorer or describe_scorer(scorer)).score_scale
     relevance = to_relevance([value or 0.0 for value in scores.values], scale)
     limit = policy.threshold * max(relevance)
@@ -87,10 +76,9 @@ async def prune(
         if policy.max_tokens is None or context.passage_tokens(attempt, count) <= policy.max_tokens:
             kept.add(i)
             result = attempt
-    unscored: str | None = None
-    if n_split < len(passages):
-        unscored = f"prune: {len(passages) - n_split} of {len(passages)} passages were not scored"
-    return PruneResult(tuple(result), len(units), len(kept), unscored)
+    if n_split == len(passages):
+        return result, None
+    return result, f"prune: {len(passages) - n_split} of {len(passages)} passages were not scored"
 
 
 class _Unit(NamedTuple):
@@ -191,15 +179,11 @@ async def make_context(
         if reader.scorer is None:
             reason = reason or "prune: this ranking has no reranker to score sentences with"
         else:
-            result = await prune(
-                ranking.query,
-                passages,
-                reader.scorer,
-                options=PruneOptions(max_tokens=max_tokens),
-                count=count,
-                deadline=deadline,
+            rules = PruneOptions(max_tokens=max_tokens)
+            passages, failure = await prune(
+                ranking.query, passages, reader.scorer, options=rules, count=count, deadline=deadline
             )
-            passages, reason = result.passages, result.reason or reason
+            reason = failure or reason
     passages = context.shorten(passages, max_tokens=max_tokens, count=count)
     return context.render(
         passages, max_tokens=max_tokens, count=count, estimated=counter is None, hits=ranking.ids, reason=reason

@@ -20,11 +20,11 @@ import functools
 import os
 import types
 import typing
-import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeVar
 
+from resift._internal.lazy_exports import warn_renamed
 from resift.errors import InputError, did_you_mean
 from resift.validation.declared_types import find_problems, type_name
 
@@ -169,15 +169,6 @@ _OLD_ARGUMENTS = {
 }  # fmt: skip
 
 
-def warn_renamed(old: str, new: str, *, stacklevel: int) -> None:
-    """Warn that a name from version 0.2 was used."""
-    warnings.warn(
-        f"{old} was renamed to {new} in 0.3; the old name will be removed in 0.4.",
-        DeprecationWarning,
-        stacklevel=stacklevel + 1,
-    )
-
-
 def accept_aliases(declared: C) -> C:
     """Let a dataclass accept and return its options under their aliases, with a DeprecationWarning.
 
@@ -189,13 +180,13 @@ def accept_aliases(declared: C) -> C:
     @functools.wraps(construct)
     def construct_with_aliases(self: object, *args: object, **kwargs: object) -> None:
         for alias in names.keys() & kwargs.keys():
-            warn_renamed(f"{declared.__name__} {alias}", names[alias], stacklevel=2)
+            warn_renamed(f"{declared.__name__} {alias}", names[alias])
             kwargs[names[alias]] = kwargs.pop(alias)
         construct(self, *args, **kwargs)
 
     def old_attribute(alias: str, name: str) -> property:
         def read(self: object) -> object:
-            warn_renamed(f"{declared.__name__}.{alias}", name, stacklevel=2)
+            warn_renamed(f"{declared.__name__}.{alias}", name)
             return getattr(self, name)
 
         return property(read)
