@@ -309,7 +309,8 @@ def store_languages(ref: StoreRef) -> Languages | None:
     """Return the languages that the embedder of a vector store was trained on; None if it does not declare them."""
     if RETRIEVAL_MODES.get(ref.kind, ref.kind) != "dense":
         return None
-    languages = [getattr(getattr(store, "embedder", None), "languages", None) for store in (ref.store, ref.owner)]
+    stores = (ref.store, getattr(ref.store, "store", None))  # a view, and the store behind it
+    languages = [getattr(getattr(store, "embedder", None), "languages", None) for store in stores]
     declared = next((each for each in languages if each is not None), None)
     return declared if declared is None or type(declared) is tuple else check_languages(declared)
 
