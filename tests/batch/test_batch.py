@@ -98,6 +98,21 @@ def test_a_damaged_shard_is_named(tmp_path):
     assert run_batch(LengthWork(), source, tmp_path / "out", engine=INLINE).written == 1
 
 
+def test_one_changed_byte_of_a_finished_shard_is_named(tmp_path):
+    """The file still opens as Parquet, so only the digest in the manifest can tell."""
+    source = write_parquet(tmp_path / "in.parquet", [f"text {i}" for i in range(40)])
+    run_batch(LengthWork(), source, tmp_path / "out", engine=INLINE, shard_rows=20)
+    shard = sorted((tmp_path / "out").glob("part-*"))[1]
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[:40] + bytes([whole[40] ^ 1]) + whole[41:])
+    for _ in range(2):
+        with pytest.raises(ResiftError, match=rf"{shard.name} was damaged after it was written; delete it"):
+            run_batch(LengthWork(), source, tmp_path / "out", engine=INLINE, shard_rows=20)
+    shard.unlink()
+    run_batch(LengthWork(), source, tmp_path / "out", engine=INLINE, shard_rows=20)
+    assert shard.read_bytes() == whole
+
+
 @pytest.mark.slow
 def test_a_killed_worker_changes_no_byte(tmp_path):
     source = write_parquet(tmp_path / "in.parquet", [f"text {n}" for n in range(60)])

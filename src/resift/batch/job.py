@@ -115,6 +115,7 @@ def run_batch(
     busy = f"{folder} is being written by another run. Wait for it to finish, or choose another folder."
     with file_lock(folder / ".lock", busy=busy):
         check_plan(folder, plan)
+        check_shards(folder)
         Attempts.job_started(folder)
         tally = _Tally(sum(file.rows for file in files), max_failed, folder, on_progress, started)
         missing = []
@@ -228,6 +229,25 @@ def check_plan(folder: Path, plan: Mapping[str, object]) -> None:
         )
 
 
+def check_shards(folder: Path) -> None:
+    """Compare the shards of a finished job with the digests in its manifest. Deleted shards are written again."""
+    path = folder / MANIFEST
+    if not path.exists():
+        return
+    try:
+        digests = {folder / str(row["name"]): row["sha256"] for row in json.loads(path.read_bytes())["shards"]}
+    except (ValueError, TypeError, LookupError):
+        raise InputError(f"{path} is damaged; delete it and run again.") from None
+    for shard, digest in digests.items():
+        if shard.exists() and _file_digest(shard) != digest:
+            raise ResiftError(f"{shard} was damaged after it was written; delete it and run again.")
+
+
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def write_manifest(folder: Path, plan: Mapping[str, object], reports: Sequence[ShardReport]) -> None:
     """Write the counts and digest of every shard. After this, the job is complete."""
     shards = [
@@ -236,7 +256,7 @@ def write_manifest(folder: Path, plan: Mapping[str, object], reports: Sequence[S
             "rows": report.rows,
             "written": report.written,
             "failed": report.failed,
-            "sha256": hashlib.sha256((folder / f"{report.name}.parquet").read_bytes()).hexdigest(),
+            "sha256": _file_digest(folder / f"{report.name}.parquet"),
         }
         for report in sorted(reports, key=lambda report: report.name)
     ]
@@ -312,6 +332,7 @@ def load_shards(
     path = source / MANIFEST
     if not path.exists():
         raise InputError(f"{source} has no {MANIFEST}: finish the job first, then load it.")
+    check_shards(source)
     manifest = json.loads(path.read_text())
     if manifest.get("kind") != "index":
         raise InputError(f"{source} is a {manifest.get('kind')} job; only index jobs can be loaded.")
