@@ -137,6 +137,25 @@ def test_a_broken_connection_is_replaced() -> None:
     run(body, mode="text")
 
 
+def test_a_late_cancellation_does_not_stop_the_next_statement() -> None:
+    """At a deadline, the server cancels a statement. If it has just ended, its connection may be in use again."""
+
+    def sleep(seconds: float) -> Any:
+        return store._job(lambda connection: connection.execute("SELECT pg_sleep(%s)", [seconds]))
+
+    async def cancel_late() -> None:
+        for i in range(60):
+            task = asyncio.ensure_future(sleep(0.004))
+            await asyncio.sleep(0.003 + i % 6 * 0.0005)
+            task.cancel()
+            await asyncio.wait([task])
+            await asyncio.gather(*(sleep(0.003) for _ in range(4)))
+        await store.close()
+
+    store = PostgresStore(dsn(), table=fresh_table())
+    asyncio.run(cancel_late())
+
+
 def test_options_of_the_connection_string_stay_in_force(monkeypatch: pytest.MonkeyPatch) -> None:
     """A search path and a statement timeout of the user, in the string or in PGOPTIONS."""
     from resift.stores import tables

@@ -92,23 +92,38 @@ class PostgresBackend(BackendStore):
     async def _job(self, job: Callable[[Connection], T]) -> T:
         """Run a job on a pooled connection; the server stops it if the caller cancels."""
         running: list[Connection] = []
+        cancellations: list[threading.Thread] = []
+        lock = threading.Lock()
 
         def work() -> T:
             try:
                 with self._open_pool().connection() as connection:
                     running.append(connection)
+                    stopped = False
                     try:
                         return job(connection)
+                    except self._psycopg.errors.QueryCanceled:
+                        stopped = True
+                        raise
                     finally:
-                        running.clear()
+                        with lock:
+                            running.clear()
+                        # A cancellation that arrives late would stop the next statement of the connection.
+                        if cancellations:
+                            cancellations[0].join()
+                            if not stopped:
+                                connection.close()
             except self._psycopg.OperationalError as exc:
                 if exc.sqlstate is None:  # the connection is lost; the next call reconnects or fails fast
                     self._disconnect()
                 raise
 
         def interrupt() -> None:
-            for connection in running:
-                threading.Thread(target=connection.cancel_safe, kwargs={"timeout": 2.0}, daemon=True).start()
+            with lock:
+                for connection in running:
+                    thread = threading.Thread(target=connection.cancel_safe, kwargs={"timeout": 2.0}, daemon=True)
+                    thread.start()
+                    cancellations.append(thread)
 
         return await self._work(work, interrupt=interrupt)
 

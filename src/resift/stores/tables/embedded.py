@@ -102,7 +102,8 @@ class SQLiteTable(table_store.SQLTable):
 
         def interrupt() -> None:
             for connection in running:
-                connection.interrupt()
+                with contextlib.suppress(sqlite3.ProgrammingError):  # closed in the meantime
+                    connection.interrupt()
 
         return await self._work(job, interrupt=interrupt)
 
