@@ -437,3 +437,13 @@ def test_a_damaged_document_below_the_results_is_never_shown(tmp_path: Path) -> 
     assert not ranking.degraded
     with pytest.raises(StoreError, match="damaged"):
         _ = ranking.cut[-1].metadata
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_or_a_device_is_no_index(tmp_path):
+    """Opening a pipe read-only waited for ever."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/null")):
+        for options in ({"read_only": True}, {"create": True}, {}):
+            with pytest.raises(StoreError, match="is not a file"):
+                SQLiteStore(path, **options)

@@ -103,3 +103,25 @@ def test_dates_and_patterns_by_hand() -> None:
     assert not Pattern("*a" * 2000 + "b").accepts("a" * 100_000)
     assert Pattern("a*c").accepts("abc")
     assert not Pattern("ab*bc").accepts("abc")
+
+
+def test_a_filter_nested_too_deeply_is_refused() -> None:
+    """Python's own recursion limit ended in a RecursionError."""
+    where: dict[str, Any] = {"topic": "food"}
+    for _ in range(100):
+        where = {"or": [where, {"topic": "x"}]}
+    assert matches({"topic": "food"}, where)
+    for _ in range(3_000):
+        where = {"or": [where]}
+    with pytest.raises(InputError, match="100 levels"):
+        matches({"topic": "food"}, where)
+
+
+def test_metadata_nested_too_deeply_is_refused(tmp_path: Path) -> None:
+    metadata: dict[str, Any] = {}
+    for _ in range(3_000):
+        metadata = {"a": metadata}
+    store = SQLiteStore(tmp_path / "x.db", create=True)
+    with pytest.raises(InputError, match="Not JSON"):
+        asyncio.run(store.add([{"id": "a", "text": "b", "metadata": metadata}]))
+    asyncio.run(store.close())

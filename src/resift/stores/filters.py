@@ -46,6 +46,9 @@ _OTHER_SPELLINGS = {
 }  # fmt: skip
 """Operator of another filter language -> its equivalent here."""
 
+MAX_DEPTH = 100
+"""Maximum nesting of `or`."""
+
 MAX_KEYS_LISTED = 20
 _ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:$|[T ])")
 
@@ -107,8 +110,13 @@ class AnyOf(NamedTuple):
 Test: TypeAlias = Condition | AnyOf
 
 
-def parse_filter(where: Where | None) -> list[Test]:
-    """Return the tests of a filter; raise InputError for values that cannot be tested, such as None or NaN."""
+def parse_filter(where: Where | None, *, depth: int = 0) -> list[Test]:
+    """Return the tests of a filter; raise InputError for values that cannot be tested, such as None or NaN.
+
+    `depth` counts the `or` around the filter.
+    """
+    if depth > MAX_DEPTH:
+        raise InputError(f"where nests `or` more than {MAX_DEPTH} levels deep.")
     if where is None:
         return []
     if not isinstance(where, Mapping):
@@ -117,7 +125,7 @@ def parse_filter(where: Where | None) -> list[Test]:
     for key, value in where.items():
         # A list of dicts cannot be a metadata value, so filters on a metadata key named "or" still work.
         if key == "or" and isinstance(value, (list, tuple)) and any(isinstance(v, Mapping) for v in value):
-            tests.append(AnyOf(tuple(tuple(parse_filter(part)) for part in value)))
+            tests.append(AnyOf(tuple(tuple(parse_filter(part, depth=depth + 1)) for part in value)))
         elif not isinstance(key, str) or not key:
             raise InputError(f"where has the key {key!r}; use the name of a metadata entry.")
         else:
@@ -189,10 +197,11 @@ def is_date(value: object) -> bool:
 
 def explain_filter(where: Where | None, documents: Sequence[Metadata]) -> dict[str, str]:
     """Return key -> note for each condition that no document passes, or whose key no document has."""
-    known = sorted({key for metadata in documents for key in metadata})
+    keys = {key for metadata in documents for key in metadata}
+    known = sorted(keys)
     notes: dict[str, str] = {}
     for condition in list_conditions(parse_filter(where)):
-        if condition.key not in known:
+        if condition.key not in keys:
             notes[condition.key] = unknown_key_note(condition.key, known)
         elif not any(condition.passes(metadata) for metadata in documents):
             values = (value for metadata in documents for value in filter_values(metadata.get(condition.key)))

@@ -362,7 +362,7 @@ def to_json(data: object, *, indent: int | None = None) -> str:
     """Return canonical JSON: sorted keys, unescaped UTF-8, no NaN; dates and array scalars as plain values."""
     try:
         return json.dumps(data, sort_keys=True, ensure_ascii=False, allow_nan=False, indent=indent, default=_to_plain)
-    except (TypeError, ValueError) as exc:
+    except (TypeError, ValueError, RecursionError) as exc:
         raise InputError(f"Not JSON: {exc}. Use only strings, numbers, lists and dicts in metadata.") from exc
 
 

@@ -391,10 +391,11 @@ class DatabaseFile:
         if must_exist and not self.path.exists():
             build = f"resift index FOLDER --store {shell_path(self.path)}"
             raise self._error(f"{self.path} does not exist. Build it with: {build}")
+        # Opening a pipe would wait for a writer. A pipe and a device have the size 0.
+        if self.path.exists() and not self.path.is_file():
+            raise self._error(f"{self.path} is not a file. Choose another path for the index.")
         if not self.path.exists() or self.path.stat().st_size == 0:
             return
-        if not self.path.is_file():
-            raise self._error(f"{self.path} is not a file. Choose another path for the index.")
         with self.path.open("rb") as file:
             if file.read(len(_FIRST_BYTES)) != _FIRST_BYTES:
                 raise self._error(
