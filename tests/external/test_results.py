@@ -252,3 +252,18 @@ def test_ids_of_frames_and_databases_are_kept():
     assert hit.id == str(own)
     arrow = pytest.importorskip("pyarrow")
     assert [hit.text for hit in read_hits(arrow.chunked_array([["one", "two"]]))] == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    "results",
+    [
+        [{"file_id": "a", "content": ["x"]}],
+        [{"file_id": "a", "content": [{"type": "text"}], "score": 1.0}],
+        {"ids": [["a"]], "distances": [[[1.0]]]},
+        {"ids": [["a"]], "documents": 3},
+    ],
+)
+def test_results_with_unexpected_parts_are_refused_in_words(results):
+    """The structure is known, and its parts have other types: not a KeyError or an AttributeError."""
+    with pytest.raises(InputError):
+        read_hits(results)

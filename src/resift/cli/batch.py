@@ -19,6 +19,7 @@ from resift.cli.arguments import select
 from resift.cli.terminal import Progress, count, out, wrap
 from resift.errors import InputError, shell_path
 from resift.types import JsonObject, JsonValue
+from resift.validation import is_finite_number
 
 
 def run_batch(args: argparse.Namespace) -> int:
@@ -111,6 +112,7 @@ def _print_report(args: argparse.Namespace, report: BatchReport, load_report: Ba
         out.text(f"Next: {command} {shell_path(args.store)}")
 
 
+_MAX_AMOUNT = 1e15
 _BILLED, _SKIPPED = "provider_billed", "cross_encoder_skipped"
 _NOTES = {
     "unpriced": "calls have no known price and are not included in the total",
@@ -170,7 +172,8 @@ def _add_up(events: Iterator[JsonObject]) -> tuple[list[JsonObject], Counter[str
 
 
 def _number(value: JsonValue) -> float:
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0 else 0
+    """Return a count or an amount; 0 for anything that no provider can have reported."""
+    return value if isinstance(value, (int, float)) and is_finite_number(value) and 0 <= value < _MAX_AMOUNT else 0
 
 
 def _read_events(path: Path) -> Iterator[JsonObject]:

@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any, Literal, Protocol, cast, runtime_checkable
 from uuid import UUID
 
-from resift.errors import DuplicateIdError, InputError, InvalidHitError, redact
+from resift.errors import DuplicateIdError, InputError, InvalidHitError, ResiftError, redact
 from resift.external.records import HIT_KEYS, ID_KEYS, check_text_keys, no_text, read_flat_text, read_metadata
 from resift.external.systems import (
     DISTANCE,
@@ -110,26 +110,32 @@ def _read_records(items: Sequence[object], strings_are: Literal["text", "id"]) -
     readers: dict[type, Callable[[Any], JsonObject] | None] = {}
     records: list[JsonValue] = []
     for number, item in enumerate(items):
-        if isinstance(item, Hit):
-            records.append(item)
-        elif isinstance(item, str):
-            records.append({strings_are: str(item)})  # converts subclasses such as NumPy strings
-        elif type(item) is dict or isinstance(item, Mapping):
-            records.append(flatten_record(item))
-        elif type(item) is tuple and len(item) == 2 and isinstance(item[0], (str, Mapping)):
-            if isinstance(item[0], str) and isinstance(item[1], str):
-                raise InvalidHitError(f"Candidate {number} is a pair of strings; pass {{'id': …, 'text': …}}.")
-            inner = {"id" if strings_are == "id" else "text": item[0]} if isinstance(item[0], str) else item[0]
-            records.append({**flatten_record(inner), "score": item[1]})
-        else:
-            kind = type(item)
-            # All objects of a type share one reader, except tuples, whose reader depends on their items.
-            if kind not in readers or kind is tuple:
-                readers[kind] = find_reader(item)
-            reader = readers[kind]
-            if reader is None:
-                raise InvalidHitError(_unknown_candidate(item, number))
-            records.append(reader(item))
+        try:
+            if isinstance(item, Hit):
+                records.append(item)
+            elif isinstance(item, str):
+                records.append({strings_are: str(item)})  # converts subclasses such as NumPy strings
+            elif type(item) is dict or isinstance(item, Mapping):
+                records.append(flatten_record(item))
+            elif type(item) is tuple and len(item) == 2 and isinstance(item[0], (str, Mapping)):
+                if isinstance(item[0], str) and isinstance(item[1], str):
+                    raise InvalidHitError(f"Candidate {number} is a pair of strings; pass {{'id': …, 'text': …}}.")
+                inner = {"id" if strings_are == "id" else "text": item[0]} if isinstance(item[0], str) else item[0]
+                records.append({**flatten_record(inner), "score": item[1]})
+            else:
+                kind = type(item)
+                # All objects of a type share one reader, except tuples, whose reader depends on their items.
+                if kind not in readers or kind is tuple:
+                    readers[kind] = find_reader(item)
+                reader = readers[kind]
+                if reader is None:
+                    raise InvalidHitError(_unknown_candidate(item, number))
+                records.append(reader(item))
+        except ResiftError:
+            raise
+        except Exception as exc:  # a known structure with other types inside
+            message = f"Candidate {number} looks like a search result, but it cannot be read ({type(exc).__name__})."
+            raise InvalidHitError(f"{message} Pass dicts with id, text and score.") from exc
     # The sign of distances and repeated file ids can only be determined from the complete list.
     ranked = [record for record in records if isinstance(record, dict) and DISTANCE in record]
     if ranked:
@@ -382,12 +388,14 @@ def _read_chroma(value: JsonMapping, name: str) -> list[JsonValue]:
     for column, key in CHROMA_COLUMNS.items():
         if value.get(column) is None:
             continue
-        cells = value[column][0] if nested else value[column]
-        if len(cells) != len(rows):
-            raise InputError(f"{name} has {len(rows)} ids and {len(cells)} {column}; pass the response unchanged.")
+        cells = value[column]
+        cells = cells[0] if nested and isinstance(cells, list) and cells else cells
+        if not isinstance(cells, list) or len(cells) != len(rows):
+            count = len(cells) if isinstance(cells, list) else "no list of"
+            raise InputError(f"{name} has {len(rows)} ids and {count} {column}; pass the response unchanged.")
         for row, cell in zip(rows, cells, strict=True):
             if cell is not None:
-                row[key] = -float(cell) if key == "score" else cell
+                row[key] = -to_finite_float(cell, of="A distance") if key == "score" else cell
     return rows
 
 

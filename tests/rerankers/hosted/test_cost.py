@@ -170,6 +170,16 @@ def test_report_adds_up_events(tmp_path, capsys):
     assert "total: $0.1000" in out
 
 
+@pytest.mark.parametrize("value", ["1e999", "-5", "NaN", '"12"', "9" * 400, "1e308", "[1]"])
+def test_report_of_numbers_that_no_provider_reports(tmp_path, capsys, value):
+    """One line with an infinite number ended in an OverflowError."""
+    log = tmp_path / "events.jsonl"
+    fields = f'"tokens": {value}, "search_units": {value}, "cost_usd": {value}'
+    log.write_text(f'{{"event": "provider_billed", "provider": "jina", "model": "m", {fields}}}\n' * 3)
+    assert main(["report", "cost", str(log), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["total_usd"] == 0
+
+
 def test_report_of_a_log_without_costs_or_a_missing_file(tmp_path, capsys):
     empty = tmp_path / "empty.jsonl"
     empty.write_text("")
