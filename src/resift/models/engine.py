@@ -26,6 +26,8 @@ HANDOVER_S = 0.02
 
 OLDEST_JOB_EVERY = 4  # one turn in this many goes to the oldest job, regardless of how many tasks it has left
 
+_CLOSED = "The engine is closed, because the interpreter is exiting."
+
 Task = Callable[[], "Sequence[Task] | None"]
 """One uninterruptible piece of work. It may return more tasks of the same job, which run next."""
 
@@ -69,7 +71,7 @@ class Engine:
         job.future.add_done_callback(lambda future: self._cancel(job) if future.cancelled() else None)
         with self._wake:
             if self._closed:
-                raise ModelError("The engine is closed, because the interpreter is exiting.")
+                raise ModelError(_CLOSED)
             # Threads start with the first job, so that importing the module creates none.
             if not self._threads:
                 names = [f"resift-engine-{number}" for number in range(self.workers)]
@@ -89,7 +91,9 @@ class Engine:
             self._wake.notify_all()
         for job in dropped:
             job.stop()
-            job.future.cancel()
+            # Not cancelled, because a CancelledError would end the caller's thread with a traceback.
+            with suppress(InvalidStateError):
+                job.future.set_exception(ModelError(_CLOSED))
         for thread in self._threads:
             thread.join(wait_s)
 

@@ -231,7 +231,12 @@ class Workers:
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix=f"resift-{self._name}")
-            future = asyncio.get_running_loop().run_in_executor(self._pool, job)
+            try:
+                future = asyncio.get_running_loop().run_in_executor(self._pool, job)
+            except RuntimeError as exc:  # Python has ended its thread pools
+                raise StoreError(
+                    f"{self._name} is closed, because the interpreter is exiting.", store=self._name
+                ) from exc
         return await future
 
     def close(self, *, wait: bool = False) -> None:
