@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import subprocess
@@ -9,11 +10,13 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from tests.hardening.report import ROOT, Outcome
 from tests.server.rating_sessions import session as make_session
 
 CLIENTS = 9
+SERVER_CLIENTS = 16
 FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
@@ -47,7 +50,7 @@ def attack(seed: int, count: int) -> Outcome:
     """Write `count` sessions from threads and processes, change `count` bytes, fill a disk."""
     outcome = Outcome("ratings by many clients, in a damaged log, and on a full disk")
     draw = random.Random(seed)
-    for attack_folder in (_many_clients, _two_processes, _damage, _full_disk, _forged_rows):
+    for attack_folder in (_many_clients, _clients_of_a_server, _two_processes, _damage, _full_disk, _forged_rows):
         with tempfile.TemporaryDirectory() as folder:
             attack_folder(outcome, Path(folder), draw, count)
     return outcome
@@ -68,6 +71,52 @@ def _many_clients(outcome: Outcome, folder: Path, draw: random.Random, count: in
     outcome.tried += count
     fresh = RatingsLog(folder).read()
     outcome.check((len(fresh.sessions), fresh.count) == (count, count), "a confirmed rating is not in the log")
+
+
+def _clients_of_a_server(outcome: Outcome, folder: Path, draw: random.Random, count: int) -> None:
+    from tests.server.process import start
+
+    server = start("--any-model", "--judgements", str(folder))
+    try:
+        sessions = max(SERVER_CLIENTS, 3 * count)
+        failures = rate_with_many_clients(server, folder, sessions=sessions, kb=draw.randint(20, 200))
+    finally:
+        outcome.check(server.stop() == 0, "the server did not exit with 0")
+    outcome.tried += 3 * sessions
+    for failure in failures:
+        outcome.fail(failure)
+
+
+def rate_with_many_clients(server: Any, folder: Path, *, sessions: int, kb: int) -> list[str]:
+    """Start sessions, rate, and ask for the score, with 16 clients at once; return what went wrong.
+
+    The documents of a session have `kb` kilobytes, so that reading a line of the log takes a while.
+    """
+    text = "the red fox " * (kb * 1000 // 12 // 8)
+
+    def rate(number: int) -> list[str]:
+        settings: dict[str, Any] = {"a": {}, "b": {"reranker": "none"}}
+        documents = [f"{number} {i} {text}" for i in range(8)]
+        body = {"query": f"red fox {number}", "documents": documents, "settings": settings, "k": 5}
+        begun = server.post("/v1/judge/sessions", body)
+        if begun.status != 200:
+            return [f"a new session got {begun.status}: {begun.body[:100]!r}"]
+        session = begun.json()
+        rating = {"session": session["session"], "id": session["hits"][0]["id"], "grade": number % 4}
+        answers = {"a rating": server.post("/v1/judge/ratings", rating)}
+        if number % 8 == 0:
+            answers["the score"] = server.get("/v1/judge/score")
+        return [f"{name} got {a.status}: {a.body[:100]!r}" for name, a in answers.items() if a.status != 200]
+
+    with ThreadPoolExecutor(SERVER_CLIENTS) as pool:
+        failures = [failure for failures in pool.map(rate, range(sessions)) for failure in failures]
+    kinds = [json.loads(line)["kind"] for line in (folder / "log.jsonl").read_bytes().splitlines()]
+    if (kinds.count("session"), kinds.count("rating")) != (sessions, sessions):
+        failures.append(f"{kinds.count('session')} sessions and {kinds.count('rating')} ratings are in the log")
+    score = server.get("/v1/judge/score")
+    if score.status != 200 or score.json()["ratings"] != sessions:
+        failures.append(f"the server counts {score.body[:100]!r} instead of {sessions} ratings")
+    return failures
 
 
 def _two_processes(outcome: Outcome, folder: Path, draw: random.Random, count: int) -> None:

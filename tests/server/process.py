@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -92,12 +93,20 @@ class Server:
 
 
 def start(
-    *words: str, module: str = STUB, ready: bool = True, env: dict[str, str] | None = None, folder: Path = ROOT
+    *words: str,
+    module: str = STUB,
+    ready: bool = True,
+    env: dict[str, str] | None = None,
+    folder: Path = ROOT,
+    before: Sequence[str] = (),
 ) -> Server:
-    """Start a server on a free port and wait until it is ready; `folder` is the checkout that it runs."""
+    """Start a server on a free port and wait until it is ready.
+
+    `folder` is the checkout that it runs, `before` a command that runs the command of the server.
+    """
     import os
 
-    command = [sys.executable, "-m", *([module] if module == STUB else ["resift.cli.main", "serve"])]
+    command = [*before, sys.executable, "-m", *([module] if module == STUB else ["resift.cli.main", "serve"])]
     process = subprocess.Popen(
         [*command, "--port", "0", "--drain-delay", "0.1", *words],
         cwd=folder,

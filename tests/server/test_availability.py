@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import pytest
 from starlette.applications import Starlette
@@ -29,6 +29,7 @@ from resift.server.schema import RequestFailed
 from resift.server.search_routes import CACHED_PIPELINES
 from resift.testing import OverlapScorer
 from tests.hardening.availability import endless_header, half_requests, hang_up, large_requests, seconds, watch_livez
+from tests.hardening.ratings import rate_with_many_clients
 from tests.server.process import ROOT, real, start
 from tests.server.rating_sessions import session
 
@@ -86,8 +87,8 @@ def resident_kb(pid: int) -> int:
         return int(re.search(r"VmRSS:\s+(\d+)", status.read())[1])
 
 
-SLOW_READER = """
-import sys
+SERVER = """
+import json, sys
 from resift.server import Limits, ServerOptions, serve_app
 from resift.server.server_options import ListenOptions
 from resift.server.running import bind_socket, run_worker
@@ -95,37 +96,67 @@ from tests.server.stub_server import StubScorer
 listen = ListenOptions(port=0, drain_delay_s=0.1)
 listener = bind_socket(listen)
 print(f"at :{listener.getsockname()[1]}", file=sys.stderr, flush=True)
-limits = Limits(send_timeout_s=0.5)
 make = lambda options: serve_app(options, scorer=StubScorer())
-options = ServerOptions(limits=limits, embedder=None, any_model=True)
+options = ServerOptions(limits=Limits(**json.loads(sys.argv[1])), embedder=None, any_model=True)
 sys.exit(run_worker(options, listen, listener, make_app=make))
 """
 
 
-def test_a_client_that_does_not_read_its_answer_is_cut_off():
-    """An answer of several megabytes is not kept for a client that reads nothing."""
-    process = subprocess.Popen([sys.executable, "-c", SLOW_READER], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+@contextmanager
+def limited_server(**limits):
+    """Yield the port of a server with these limits."""
+    command = [sys.executable, "-c", SERVER, json.dumps(limits)]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
-        port = int(re.search(r":(\d+)$", process.stderr.readline().strip())[1])
-        time.sleep(1)
-        body = {"query": "a", "documents": ["a " * 400_000] * 12}
-        data = json.dumps(body).encode()
-        head = f"POST /jina/v1/rerank HTTP/1.1\r\nhost: x\r\ncontent-length: {len(data)}\r\n\r\n".encode()
-        connection = socket.socket()
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        connection.connect(("127.0.0.1", port))
-        connection.sendall(head + data)
-        time.sleep(5)
-        received = 0
-        with suppress(ConnectionError):
-            while part := connection.recv(1 << 20):
-                received += len(part)
-        assert received < len(data)
+        yield int(re.search(r":(\d+)$", process.stderr.readline().strip())[1])
     finally:
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
         process.stderr.close()
+
+
+def request_without_reading(port, size):
+    """Send a request whose response has about `size` bytes; return the connection and the size of the request."""
+    data = json.dumps({"query": "a", "documents": ["a " * 250_000] * (size // 500_000)}).encode()
+    head = f"POST /jina/v1/rerank HTTP/1.1\r\nhost: x\r\ncontent-length: {len(data)}\r\n\r\n".encode()
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.connect(("127.0.0.1", port))
+    connection.sendall(head + data)
+    return connection, len(data)
+
+
+def read_all(connection):
+    """Return how many bytes arrive until the connection is closed or nothing comes for a second."""
+    connection.settimeout(1)
+    received = 0
+    with connection, suppress(OSError):
+        while part := connection.recv(1 << 20):
+            received += len(part)
+    return received
+
+
+def test_a_client_that_does_not_read_its_answer_is_cut_off():
+    """An answer of several megabytes is not kept for a client that reads nothing."""
+    with limited_server(send_timeout_s=0.5) as port:
+        time.sleep(1)
+        connection, size = request_without_reading(port, 9_000_000)
+        time.sleep(5)
+        assert read_all(connection) < size
+
+
+def test_answers_that_nobody_reads_have_a_limit_in_all():
+    """150 clients that did not read answers of 12 MB took 1.8 GB. Those that have waited longest are cut off."""
+    with limited_server(max_bytes_held=6_000_000) as port:
+        time.sleep(1)
+        requests = []
+        for _ in range(6):
+            requests.append(request_without_reading(port, 5_000_000))
+            time.sleep(0.5)
+        complete = [read_all(connection) >= size for connection, size in requests]
+    assert not any(complete[:2])
+    assert complete[-1]  # part of each answer is in the buffers of the operating system
 
 
 @pytest.mark.parametrize("path", ["/v1/search", "/v1/ask"])
@@ -161,6 +192,25 @@ def test_a_long_text_is_dropped_with_its_client_and_does_not_delay_the_end(tmp_p
         assert server.process.returncode == 0
     finally:
         server.stop()
+
+
+@pytest.mark.parametrize(
+    ("where", "documents"),
+    [
+        ({f"k{i}": i for i in range(10_001)}, 1),
+        ({"n": list(range(12_000))}, 1),
+        ({"or": [{"n": i} for i in range(2_000)]}, 1_000),
+    ],
+    ids=["keys", "values", "keys and documents"],
+)
+def test_filters_that_take_long_to_test_are_refused(server, where, documents):
+    """50,000 conditions on 1,000 documents took longer than a minute, whatever the deadline."""
+    body = {"query": "red fox", "documents": ["a red fox"] * documents, "where": where}
+    answer = server.post("/v1/search", body)
+    assert answer.status == 413
+    assert "filter has" in answer.json()["message"]
+    question = {"question": "who runs?", "documents": body["documents"], "where": where}
+    assert server.post("/v1/ask", question).status == 413
 
 
 def test_windows_of_a_request_are_limited(server):
@@ -259,6 +309,28 @@ def test_ratings_of_many_clients_are_all_there(tmp_path):
         list(pool.map(rate, range(60)))
     fresh = RatingsLog(tmp_path).read()
     assert (len(fresh.sessions), fresh.count) == (60, 60)
+
+
+def test_clients_that_rate_at_the_same_time_get_no_error(tmp_path):
+    """One request reads the log while others write it; 0.2 answered 404 or 500 for confirmed sessions."""
+    server = start("--any-model", "--judgements", str(tmp_path))
+    try:
+        assert rate_with_many_clients(server, tmp_path, sessions=96, kb=200) == []
+    finally:
+        assert server.stop() == 0
+
+
+def test_the_running_score_is_computed_while_others_rate(tmp_path):
+    """The score reads a copy, so a new session cannot change it in the middle."""
+    log = RatingsLog(tmp_path)
+    for number in range(3):
+        log.add_session(session(number))
+        log.add_rating(f"s{number}", "d0", 1)
+    before = log.read()
+    log.add_session(session(3))
+    log.add_rating("s0", "d1", 3)
+    assert (len(before.sessions), before.grades["query 0"], before.count) == (3, {"d0": 1}, 3)
+    assert log.read().grades["query 0"] == {"d0": 1, "d1": 3}
 
 
 def test_a_damaged_log_of_ratings_is_reported_and_nothing_is_passed_over(tmp_path):

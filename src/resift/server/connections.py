@@ -116,6 +116,21 @@ class LimitedConnection(asyncio.Protocol):
         """Start the timer for a client that does not read its response."""
         self._write_timer = self._loop.call_later(self.limits.send_timeout_s, self._transport.abort)
         self._http.pause_writing()
+        self._limit_unread_bytes()
+
+    def _limit_unread_bytes(self) -> None:
+        """Cut off the clients that have been reading their responses for longest if all responses exceed the limit."""
+        waiting = sorted(
+            (connection._write_timer.when(), id(connection), connection)
+            for connection in self.open
+            if connection._write_timer is not None and not connection._transport.is_closing()
+        )
+        unread = sum(connection._transport.get_write_buffer_size() for *_, connection in waiting)
+        for *_, connection in waiting:
+            if unread <= self.limits.max_bytes_held:
+                return
+            unread -= connection._transport.get_write_buffer_size()
+            connection._transport.abort()
 
     def resume_writing(self) -> None:
         """Stop the timer for reading the response."""

@@ -77,6 +77,11 @@ class Ratings:
         self.documents.update(session.documents)
         self.count += 1
 
+    def copy(self) -> Ratings:
+        """Return a copy that later lines do not change."""
+        grades = {query: dict(grades) for query, grades in self.grades.items()}
+        return Ratings(dict(self.sessions), grades, dict(self.documents), self.count)
+
 
 class RatingsLog:
     """A folder of ratings. Safe to use from several threads and processes."""
@@ -93,9 +98,9 @@ class RatingsLog:
         self._ratings = Ratings()
 
     def read(self) -> Ratings:
-        """Return all ratings so far, including those of other processes. Treat the result as read-only."""
+        """Return all ratings so far, including those of other processes."""
         with self._lock:
-            return self._read()
+            return self._read().copy()
 
     def add_session(self, session: RatingSession) -> dict[str, int]:
         """Save a session and return the existing grades of its query."""

@@ -35,7 +35,7 @@ from resift.server.rankings import RankingAnswer, ranking_data
 from resift.server.schema import DocumentId, Fraction, Milliseconds, NonEmpty, NotBlank, RequestFailed, RequestReader
 from resift.server.state import ServerState
 from resift.stores import MemoryStore, SQLiteStore
-from resift.types import Hit, JsonObject, Ranking
+from resift.types import Hit, JsonObject, JsonValue, Ranking
 from resift.validation import NOT_BLANK
 
 MAX_HITS, MAX_DEPTH, MAX_CONTEXT_TOKENS = 1000, 200, 100_000
@@ -46,6 +46,12 @@ DEFAULT_PASSAGES = 5
 PAIRS_PER_PACK_QUESTION = 40  # what admission control counts for a question to a pack: passages twice, and sentences
 INDEX_BATCH = 100
 EMBEDDING_SHARE = 0.6  # of the time before a deadline, for embedding the documents of a request
+
+MAX_FILTER_VALUES = 10_000
+"""Maximum number of keys and values in a filter."""
+
+MAX_FILTER_TESTS = 2_000_000
+"""Maximum number of keys and values, times documents in the request, because every document is tested."""
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -175,6 +181,23 @@ def search_operations(server: ServerState, search: SearchService) -> list[Operat
     ]
 
 
+def check_filter_size(where: JsonValue, documents: int) -> None:
+    """Raise RequestFailed for a filter that takes too long to test."""
+    size, parts = 0, [where]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, dict):
+            size += len(part)
+            parts += part.values()
+        elif isinstance(part, list):
+            size += len(part)
+            parts += part
+    limit = min(MAX_FILTER_VALUES, MAX_FILTER_TESTS // max(1, documents))
+    if size > limit:
+        suffix = f" for {documents} documents" if documents > 1 else ""
+        raise RequestFailed("too_large", f"The filter has {size} keys and values; the limit{suffix} is {limit}")
+
+
 class SearchService:
     """Searches with one pipeline per combination of settings and answers questions from the results."""
 
@@ -199,6 +222,7 @@ class SearchService:
         settings = body.settings if body.settings != SearchSettings() else None
         depth = (settings.depth if settings else None) or order_model.MAX_DEPTH
         texts = [item if isinstance(item, str) else item.text for item in body.documents or ()]
+        check_filter_size(body.where, len(texts))
         windows = count_windows([*texts, body.query], self._server.options.limits)
         deadline = request.deadline(body.deadline_ms)
         pairs = windows + count_pairs([""] * depth, body.query)

@@ -31,7 +31,7 @@ class Limits:
     max_windows: int = 4_096  # size of the texts to embed in one request, in windows of the model
     max_candidates: int = 20_000  # hits to fuse or explain in one request
     max_requests: int = 64  # in progress, with bodies that have been read, because parsing takes time
-    max_bytes_held: int = 256 << 20  # of all bodies that are being received
+    max_bytes_held: int = 256 << 20  # of all bodies that are being received, and of all responses not read yet
     max_wait_s: float = 1.0
     max_backlog_s: float = 30.0
     max_connections: int = 2_000
