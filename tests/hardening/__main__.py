@@ -27,7 +27,16 @@ from dataclasses import asdict, dataclass
 from importlib import import_module
 from typing import Any
 
-from tests.hardening.report import RESULTS, ROOT, Outcome, current_commit, machine, write_page, write_results
+from tests.hardening.report import (
+    RESULTS,
+    ROOT,
+    Outcome,
+    current_commit,
+    describe_machine,
+    machine,
+    write_page,
+    write_results,
+)
 
 
 @dataclass(frozen=True)
@@ -55,6 +64,8 @@ ATTACKS = {
     "fan-out": Attack("fan_out:attack", 20_000, 64),
     "faults": Attack("faults:attack", 20, 1),
     "models": Attack("models:attack", 100, 66),
+    "surfaces": Attack("surfaces:attack", 7_000, 140),
+    "containers": Attack("surfaces:attack_containers", 3, 1),
     "tables": Attack("tables:attack", 200, 10),
     "kills": Attack("disks:attack_kills", 300, 2),
     "cuts": Attack("power:attack", 100, 4),
@@ -62,7 +73,12 @@ ATTACKS = {
     "byte flips": Attack("damage:attack", 1_600, 60),
     "pages": Attack("damage:attack_pages", 1_400, 21),
     "forks": Attack("forks:attack", 8, 1),
-    "interrupts": Attack("interrupts:attack", 20, 1),
+    "interrupts": Attack("interrupts:attack", 12, 1),
+    "exits": Attack("exits:attack", 88, 6),
+    "stores": Attack("concurrency:attack", 320, 32),
+    "scorers": Attack("concurrency:attack_scorers", 320, 32),
+    "memory": Attack("memory:attack", 50_000, 500),
+    "memory of models": Attack("memory:attack_real", 5_000, 50),
     "overload": Attack("overload:attack", 640, 32),
     "search overload": Attack("overload:attack_search", 1_280, 64),
     "soak": Attack("soak:attack", 20_000, 200),
@@ -72,7 +88,7 @@ ATTACKS = {
 
 ALONE = (
     "availability", "long texts", "server deadlines", "server overload", "fan-out", "faults", "interrupts",
-    "overload", "search overload", "server", "soak",
+    "exits", "stores", "scorers", "overload", "search overload", "server", "soak",
 )  # fmt: skip
 """These measure time, so no other attack runs next to them."""
 
@@ -116,7 +132,10 @@ def _write(rows: dict[str, Any], args: argparse.Namespace) -> None:
     commit = current_commit()
     if args.names:
         before = json.loads((RESULTS / "hardening.json").read_text(encoding="utf-8"))
-        own = {"commit": commit, "seed": args.seed, "processor": machine()["processor"], "quiet": args.quiet}
+        own = {
+            "commit": commit, "seed": args.seed, "date": time.strftime("%Y-%m-%d"),
+            "machine": describe_machine(machine()), "quiet": args.quiet,
+        }  # fmt: skip
         before["attacks"] |= {name: {**row, **own} for name, row in rows.items()}
         text = json.dumps(before, indent=2, sort_keys=True) + "\n"
         (RESULTS / "hardening.json").write_text(text, encoding="utf-8")

@@ -1,13 +1,17 @@
-"""A process that used a store, the engine or a provider, and then forks: the child works too."""
+"""Child processes of a process that used a store or the engine, by fork and by spawn: the child works too."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import multiprocessing
 import os
 import tempfile
+import threading
 import time
 import warnings
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +24,10 @@ REFUSED = 3
 
 
 def attack(seed: int, count: int) -> Outcome:
-    """Fork `count` times over every store of the contract suite, and over the local reranker."""
+    """Fork `count` times over every store and the local reranker, at rest and at work; then start pools."""
     from tests.stores.factories import STORES
 
-    outcome = Outcome("forks of a process that used a store or the engine")
+    outcome = Outcome("child processes of a process that used a store or the engine, by fork and by spawn")
     warnings.simplefilter("ignore", DeprecationWarning)
     with tempfile.TemporaryDirectory() as folder:
         for name, (_, factory) in STORES.items():
@@ -31,7 +35,9 @@ def attack(seed: int, count: int) -> Outcome:
             place.mkdir()
             with contextlib.suppress(_Absent):
                 asyncio.run(_store(outcome, name, factory, place, count))
-    _engine(outcome, count)
+        _engine(outcome, count)
+        if not outcome.absent:
+            _index(outcome, Path(folder), count)
     return outcome
 
 
@@ -69,6 +75,56 @@ def _engine(outcome: Outcome, count: int) -> None:
         outcome.tried += 1
         ended = in_child(lambda: resift.rerank("alpha", ["alpha beta", "gamma"]).ids == first.ids)
         outcome.check(ended == 0, f"the engine: the child ended with {ended}")
+
+
+def _index(outcome: Outcome, folder: Path, count: int) -> None:
+    """Fork while four threads search and rerank, then search in process pools of each start method."""
+    import resift
+
+    path = folder / "docs.db"
+    with resift.Index(path) as index:
+        index.add(f"{i} alpha beta {'gamma' if i % 3 else 'delta'}" for i in range(60))
+        expected = search_index(index, "alpha delta 7")
+        done = threading.Event()
+
+        def keep_busy() -> None:
+            while not done.is_set():
+                index.search("alpha delta 7")
+                resift.rerank("alpha", ["alpha beta", "gamma"])
+
+        threads = [threading.Thread(target=keep_busy) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in range(2 * count):
+                outcome.tried += 1
+                ended = in_child(lambda: search_index(index, "alpha delta 7") == expected)
+                outcome.check(ended == 0, f"a fork of a busy process: the child ended with {ended}")
+        finally:
+            done.set()
+            for thread in threads:
+                thread.join()
+        for method in ("fork", "spawn", "forkserver"):
+            with ProcessPoolExecutor(2, multiprocessing.get_context(method)) as pool:
+                outcome.tried += 4
+                for ids in pool.map(partial(search_path, str(path)), ["alpha delta 7"] * 4, timeout=120):
+                    outcome.check(ids == expected, f"{method}: {ids} instead of {expected}")
+
+
+def search_path(path: str, query: str) -> list[str]:
+    """Search an index file that this process opens."""
+    import resift
+
+    with resift.Index(path) as index:
+        return search_index(index, query)
+
+
+def search_index(index: Any, query: str) -> list[str]:
+    """Return the ids of the hits, reranked by the model; raise if the search is degraded."""
+    ranking = index.search(query)
+    assert not ranking.degraded, ranking.reason
+    ids: list[str] = ranking.ids
+    return ids
 
 
 def in_child(check: Any) -> int:

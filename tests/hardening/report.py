@@ -50,6 +50,8 @@ def machine() -> dict[str, Any]:
     if Path("/proc/cpuinfo").exists():
         match = re.search(r"model name\s*:\s*(.*)", Path("/proc/cpuinfo").read_text())
         processor = match[1] if match else processor
+        if "avx512" in Path("/proc/cpuinfo").read_text():
+            processor += " with AVX-512"
     return {
         "processor": processor,
         "cores": len(affinity(0)) if affinity else os.cpu_count(),
@@ -57,6 +59,11 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "load": [round(value, 1) for value in os.getloadavg()] if hasattr(os, "getloadavg") else None,
     }
+
+
+def describe_machine(facts: Mapping[str, Any]) -> str:
+    """Return the machine of a result in words."""
+    return f"{facts['cores']} cores ({facts['processor']}), {facts['system']}, Python {facts['python']}"
 
 
 def write_results(name: str, data: Mapping[str, Any]) -> Path:
@@ -102,16 +109,18 @@ def table(result: Mapping[str, Any]) -> str:
             if not isinstance(value, dict)
         )
         if "commit" in row:
-            note = f"{note}; commit {row['commit']}{', quiet machine' if row.get('quiet') else ''}".lstrip("; ")
+            when = f", {row['date']}" if "date" in row else ""
+            note = f"{note}; commit {row['commit']}{when}{', quiet machine' if row.get('quiet') else ''}".lstrip("; ")
         rows.append(f"| {name}: {row['what']} | {row['tried']:,} | {row['failures']} | {note} |")
     return "\n".join(rows)
 
 
 def generated_part(result: Mapping[str, Any]) -> str:
     """Return the part of docs/guides/run/hardening.md that a full run writes."""
-    machine = result["machine"]
-    where = f"{machine['cores']} cores ({machine['processor']}), {machine['system']}, Python {machine['python']}"
+    where = describe_machine(result["machine"])
     about = f"Seed {result['seed']}, commit {result['commit']}, {result['date']}, on {where}."
+    later = sorted({(row["date"], row["machine"]) for row in result["attacks"].values() if "machine" in row})
+    about += "".join(f" Rows of {date}: {machine}." for date, machine in later)
     return "\n\n".join([BEGIN, headline(result), about, table(result), END])
 
 

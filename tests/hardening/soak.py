@@ -72,7 +72,7 @@ async def _soak(outcome: Outcome, draw: random.Random, count: int) -> None:
             if number % 500 == 0:
                 server.requests.clear()
                 gc.collect()
-                memory.append((number, _rss_mb()))
+                memory.append((number, rss_mb()))
             outcome.tried += 1
             started = time.perf_counter()
             try:
@@ -113,6 +113,7 @@ def _judge(outcome: Outcome, memory: list, lateness: list[float], faults: int, d
     }
 
 
-def _rss_mb() -> float:
+def rss_mb() -> float:
+    """Return the resident memory of this process."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return round(pages * os.sysconf("SC_PAGE_SIZE") / 1e6, 2)
