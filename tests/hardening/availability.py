@@ -219,7 +219,7 @@ def attack_overload(seed: int, count: int) -> Outcome:
 def large_requests(draw: random.Random) -> dict[str, tuple[str, Any]]:
     """Return path and body of requests that are expensive in Python, not in a model."""
     size = draw.randint(1_500, 3_000)
-    ids = [f"document-{i}" for i in range(size)]
+    ids = [f"document-{i}-of-a-long-name-{i:040}" for i in range(size)]
     lists = {f"list-{i}": draw.sample(ids, size) for i in range(6)}
     hits = [{"id": id, "text": "some words", "score": 1.0} for id in ids]
     trace = [
