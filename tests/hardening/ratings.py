@@ -78,7 +78,7 @@ def _clients_of_a_server(outcome: Outcome, folder: Path, draw: random.Random, co
 
     server = start("--any-model", "--judgements", str(folder))
     try:
-        sessions = max(SERVER_CLIENTS, 3 * count)
+        sessions = max(SERVER_CLIENTS, 2 * count)
         failures = rate_with_many_clients(server, folder, sessions=sessions, kb=draw.randint(20, 200))
     finally:
         outcome.check(server.stop() == 0, "the server did not exit with 0")
