@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from resift._internal.forking import ForkSafeLock
-from resift.errors import InputError
+from resift.errors import InputError, ResiftError
 
 if TYPE_CHECKING:
     import asyncio
@@ -26,6 +26,9 @@ MAX_RESERVE_S, MAX_RESERVE_SHARE = 1.0, 0.5
 
 LATENESS_DECAY = 0.99
 """Factor of the measured lateness per call; it halves after about 70 calls."""
+
+_POOLS_CLOSED = "cannot schedule new futures"
+"""Python's message in threads that still work after the end of the main thread."""
 
 _lateness_s = 0.0  # delay with which recent calls with a deadline returned to their threads
 _lock = ForkSafeLock()
@@ -80,6 +83,10 @@ def sync_method(function: Callable[P, Coroutine[object, object, T]], name: str |
                 coroutine.close()
                 return _run_with_deadline(deadline_s, function, args, kwargs)
             return run_sync(coroutine)
+        except RuntimeError as exc:
+            if _POOLS_CLOSED not in str(exc):
+                raise
+            raise ResiftError(f"{wrapper.__qualname__} was stopped, because the interpreter is exiting.") from exc
         except InputError as exc:
             # The message of the argument check also names the async version.
             prefix = f"{function.__qualname__}:"

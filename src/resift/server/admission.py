@@ -18,7 +18,7 @@ CHARS_PER_WINDOW = 2_000  # estimated characters in one window of a model, so th
 MAX_WINDOWS, MAX_QUERY_PARTS = 32, 8  # scored windows per document, and query parts that each is scored with
 OVERLOAD_AFTER_S = 0.25  # with a queue that is never empty for this long, requests are rejected at once
 MAX_LOCAL_WAIT_S = 0.025  # maximum wait for a local model, which keeps the time to a rejection below 50 ms
-MIN_BACKLOG_S = 0.1  # queued local work that never causes a rejection, so bursts of small requests are admitted
+MIN_BACKLOG_S = 0.07  # queued local work that never causes a rejection, so bursts of small requests are admitted
 
 
 def count_windows(texts: Sequence[str], limits: Limits) -> int:
