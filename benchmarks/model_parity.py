@@ -264,12 +264,9 @@ def other_taus(model: Any, pairs: Sequence[list[int]], exact: Sequence[float], f
         graph = folder / "model.onnx"
         export_onnx(model, np.array([[7] * 20]), graph)
         session = onnx_int8(graph, 1)
-        found["onnxruntime dynamic int8"] = [
-            float(
-                session.run(None, {"input_ids": np.array([ids]), "attention_mask": np.ones((1, len(ids)), np.int64)})[0]
-            )
-            for ids in pairs
-        ]
+        rows = [np.array([ids]) for ids in pairs]
+        inputs = [{"input_ids": row, "attention_mask": np.ones_like(row)} for row in rows]
+        found["onnxruntime dynamic int8"] = [session.run(None, values)[0].item() for values in inputs]
     return {engine: round(kendall_tau(exact, values), 4) for engine, values in found.items()}
 
 
