@@ -31,6 +31,7 @@ import numpy as np
 
 from benchmarks.harness import HERE, option_parser, report
 from benchmarks.order_recordings import BLIND, TRAIN
+from resift.evaluation.evaluated_systems import RERANK_DEPTH
 from resift.evaluation.measures import Judge, bootstrap_interval
 from resift.evaluation.recording import Recording, Replay, Setting, default_setting, read_recording
 from resift.ranking import order_model
@@ -53,9 +54,10 @@ RANGES: Mapping[str, tuple[float, float, float, float]] = {
     "other_language": (0.0, 1.0, 0.0, 1.0),
     "code_agreement": (0.0, 0.3, -0.2, 0.2),
     "chunk_share": (0.0, 1.0, 0.0, 1.0),
+    "code_confidence": (0.6, 0.4, 0.6, 1.0),
 }
 DENSE = ("code_density", "code_agreement", "chunk_share")
-RERANKER = ("mean_word_length", "other_language", "code_density", "chunk_share")
+RERANKER = ("mean_word_length", "other_language", "code_density", "chunk_share", "code_confidence")
 DEMOTION = ("mean_word_length",)
 START = {
     "dense": {"base": 0.55, "code_density": 0.125, "code_agreement": 0.3375, "chunk_share": -0.125},
@@ -63,8 +65,9 @@ START = {
         "base": 0.75,
         "mean_word_length": -0.25,
         "other_language": -0.25,
-        "code_density": -0.45,
-        "chunk_share": 0.25,
+        "code_density": -0.65,
+        "chunk_share": 0.45,
+        "code_confidence": 0.5,
     },
     "demotion": {"base": 0.222, "mean_word_length": 0.278},
     "neighbors": {"base": 0.5},
@@ -73,7 +76,7 @@ START = {
 
 CODE_NOTE = (
     "The terms of code were chosen by hand on code collections. Those of chunk_share were tested on two more "
-    "(research/default_order_code.md)."
+    "(research/default_order_code.md), and code_confidence on others (research/default_order_collections.md)."
 )
 
 SCORERS: Mapping[str, tuple[float, float, float]] = {  # weight in training, noise, bonus of relevant hits
@@ -207,7 +210,7 @@ def simulate_scorer(pool: dict[str, Any], scorer: str, random: np.random.Generat
         scores = RerankScores("simulated", logits[scored].tolist(), "logit")
         boost[scored] = reranker_boosts([scores], Blend(), size=int(scored.sum()))[1]
         first = 0.45 * pool["lexical"][: len(logits)][scored] + 0.55 * pool["dense"][: len(logits)][scored]
-        facts |= order_model.scorer_facts(logits[scored].tolist(), first.tolist())
+        facts |= order_model.scorer_facts(logits[scored].tolist(), first.tolist(), facts)
     fits = (*pool["fits"][:2], pool["fits"][2] * facts.get(order_model.SCORER_FIT, 1.0))
     return {**pool, "fits": fits, "boost": _pad(boost), "scored": _pad(scored.astype(float)), "facts": facts}
 
@@ -307,7 +310,7 @@ def stage_values(recording: Recording, model: OrderModel | None) -> dict[str, li
         for store, name in zip(header.stores, ("bm25", "dense"), strict=True):
             runs[name] = {query.query: [id for id, _ in query.lists[store]] for query in recording.queries}
         if header.depth:
-            setting = Setting(method="rrf", depth=header.depth, blend=None)
+            setting = Setting(method="rrf", depth=min(RERANK_DEPTH, header.depth), blend=None)
             runs["cross-encoder"] = replay.run(setting)
     judge = Judge(recording.qrels(), [MEASURE])
     return {name: _per_query(judge, run, recording) for name, run in runs.items()}

@@ -11,7 +11,7 @@ from resift.errors import InputError
 from resift.events import ListSink
 from resift.ranking.blend import reranker_boosts, to_logits
 from resift.ranking.evidence import RerankScores, mean_and_deviation
-from resift.ranking.order_model import CODE_DENSITY, MEAN_WORD_LENGTH, OTHER_LANGUAGE, default_model
+from resift.ranking.order_model import CODE_CONFIDENCE, CODE_DENSITY, MEAN_WORD_LENGTH, OTHER_LANGUAGE, default_model
 from resift.ranking.shape import Blend, blend
 from resift.types import Hit, Ranking, StageKind, Trace
 from tests.ranking.pools import column, everything, pipeline_hits, replays
@@ -256,11 +256,12 @@ def test_a_reranker_of_an_unknown_script_moves_nothing():
     assert done.ids == blend(hits, policy=Blend(weight=0)).ids
 
 
-def test_a_reranker_of_prose_counts_less_in_code():
+def test_a_reranker_counts_less_among_functions():
     """The evidence is the fused record's: nothing is read twice."""
     hits = pipeline_hits(LISTS, LOGITS)
     done = blend(hits, trace=with_evidence(hits, {CODE_DENSITY: 0.9, MEAN_WORD_LENGTH: 5.0}))
-    weight = default_model().reranker({CODE_DENSITY: 0.9})
+    share = 1 / sum(math.exp(logit - 8.0) for logit in LOGITS.values() if logit is not None)
+    weight = default_model().reranker({CODE_DENSITY: 0.9, CODE_CONFIDENCE: share})
     assert done.records[0].weights["cross-encoder"] == pytest.approx(weight)
     assert done.records[0].note == f"cross-encoder weight {weight:.2g}: less because of code density 0.9"
 

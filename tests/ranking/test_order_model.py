@@ -12,6 +12,7 @@ from resift.errors import InputError
 from resift.ranking.order_model import (
     CHUNK_SHARE,
     CODE_AGREEMENT,
+    CODE_CONFIDENCE,
     CODE_DENSITY,
     MAX_DEPTH,
     MAX_PROSE_DENSITY,
@@ -20,6 +21,7 @@ from resift.ranking.order_model import (
     MIN_DEPTH,
     OTHER_LANGUAGE,
     SCORER_AGREEMENT,
+    SCORER_FIT,
     default_model,
     language_fit,
     list_facts,
@@ -95,7 +97,7 @@ def test_chunks_of_files_have_the_dense_weight_of_prose_and_a_smaller_reranker_w
     prose, chunks, functions = {CODE_DENSITY: 0.1}, {CODE_DENSITY: 0.3, CHUNK_SHARE: 1.0}, {CODE_DENSITY: 0.3}
     dense = [model.dense({**facts, **list_facts(scores, scores, facts)}) for facts in (prose, chunks, functions)]
     assert dense == pytest.approx([0.55, 0.55, 0.9], abs=0.001)
-    assert [model.reranker_weight(facts)[0] for facts in (prose, chunks, functions)] == pytest.approx([0.75, 0.55, 0.3])
+    assert [model.reranker_weight(facts)[0] for facts in (prose, chunks, functions)] == pytest.approx([0.75, 0.55, 0.1])
     half = list_facts(scores, scores, {CODE_DENSITY: 0.3, CHUNK_SHARE: 0.5})
     assert half[CODE_AGREEMENT] == pytest.approx(list_facts(scores, scores, functions)[CODE_AGREEMENT] / 2)
 
@@ -191,6 +193,23 @@ def test_the_reranker_counts_less_if_it_contradicts_the_first_stage():
     assert model.reranker_weight(same)[0] > model.reranker_weight(noise)[0]
     assert scorer_facts([10 * score + 3 for score in first], first) == pytest.approx(same)
     assert scorer_facts([1.0, 2.0], [1.0, 2.0]) == {}, "too few to say anything"
+
+
+def test_among_functions_a_reranker_counts_if_it_is_confident_and_agrees_with_the_first_stage():
+    model = default_model()
+    first = [8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0]
+    functions, chunks = {CODE_DENSITY: 0.3}, {CODE_DENSITY: 0.3, CHUNK_SHARE: 1.0}
+    unsure, sure = (scorer_facts(scores, first, functions) for scores in (first, [20.0, *first[1:]]))
+    assert 0 < unsure[CODE_CONFIDENCE] < sure[CODE_CONFIDENCE] <= 1
+    weights = [model.reranker_weight({**functions, **facts})[0] for facts in (unsure, sure)]
+    assert weights == pytest.approx([0.1, 0.6], abs=0.05)
+    assert CODE_CONFIDENCE not in scorer_facts(first, first, chunks)
+    assert CODE_CONFIDENCE not in scorer_facts(first, first)
+    assert CODE_CONFIDENCE in scorer_facts([1.0, 2.0], [1.0, 2.0], functions), "two hits have a best one"
+    doubtful = [7.0, 1.0, 8.0, 2.0, 6.0, 3.0, 5.0, 4.0]
+    prose, code = (scorer_facts(doubtful, first, facts) for facts in ({}, functions))
+    assert prose[SCORER_AGREEMENT] == code[SCORER_AGREEMENT] > 0
+    assert code[SCORER_FIT] < prose[SCORER_FIT]
 
 
 def test_shifts_move_the_weights_within_their_bounds():

@@ -185,7 +185,8 @@ def blend(
             weight_model = weight_model.shifted(reranker=rules.reranker_shift)
         pairs = [(score, value) for score, value in zip(last.scores, first_stage, strict=True) if score is not None]
         scores, values = zip(*pairs, strict=True)
-        facts = {**known.fusion.evidence, **scorer_facts(to_logits(scores, last.score_scale), values)}
+        facts = dict(known.fusion.evidence)
+        facts |= scorer_facts(to_logits(scores, last.score_scale), values, facts)
         weight, reason = weight_model.reranker_weight(facts, last.languages)
         demotion = weight_model.demotion(facts)
         note = f"{last.provider} weight {weight:.2g}{reason and f': {reason}'}"

@@ -24,7 +24,7 @@ from resift.types import Languages
 
 CODE_DENSITY, MEAN_WORD_LENGTH, OTHER_LANGUAGE = "code_density", "mean_word_length", "other_language"
 CHUNK_SHARE = "chunk_share"
-CODE_AGREEMENT = "code_agreement"
+CODE_AGREEMENT, CODE_CONFIDENCE = "code_agreement", "code_confidence"
 SCORER_AGREEMENT, SCORER_FIT = "scorer_agreement", "scorer_fit"
 """Facts that determine the weights; those about texts and lists are in `StageRecord.evidence`."""
 
@@ -57,12 +57,15 @@ FULL_AGREEMENT = 0.3
 """Minimum correlation with the first stage at which a reranker has its full weight. The cross-encoder has 0.56 to
 0.95 on average, depending on the collection, and random scores have 0 ± 0.25 (benchmarks/train_order.py)."""
 
+FULL_AGREEMENT_ON_FUNCTIONS = 0.5
+"""The same among functions, where vector search decides, so that a reranker that contradicts it is often wrong."""
+
 MIN_REASON = 0.1
 """Minimum change of a weight for which a fact is shown as the reason."""
 
 _FACT_NAMES = {
     CODE_DENSITY: "code density", MEAN_WORD_LENGTH: "mean word length", OTHER_LANGUAGE: "another language",
-    CODE_AGREEMENT: "agreement of the lists on code",
+    CODE_AGREEMENT: "agreement of the lists on code", CODE_CONFIDENCE: "confidence in the best hit",
     CHUNK_SHARE: "chunk share",
 }  # fmt: skip
 
@@ -226,27 +229,39 @@ def list_facts(lexical: Sequence[float], dense: Sequence[float], facts: Mapping[
     the code. It is scaled down for texts between prose and code, and for chunks of source files, where the
     agreement is not informative. `facts` are those of `text_facts`.
     """
-    function_share = _code_share(facts.get(CODE_DENSITY, 0.0)) - facts.get(CHUNK_SHARE, 0.0)
-    if function_share <= 0:
+    function_share = _function_share(facts)
+    if not function_share:
         return {}
     return {CODE_AGREEMENT: function_share * (correlation(lexical, dense) - USUAL_AGREEMENT)}
 
 
-def scorer_facts(scores: Sequence[float], first_stage: Sequence[float]) -> dict[str, float]:
-    """Return the rank correlation of a reranker with the first stage, and the resulting factor from 0 to 1.
+def scorer_facts(
+    logits: Sequence[float], first_stage: Sequence[float], facts: Mapping[str, float] | None = None
+) -> dict[str, float]:
+    """Return the agreement of a reranker with the first stage, and its confidence among functions.
 
-    Scores without information do not correlate with the first stage. Ranks do not depend on the scale of the
-    scores, and a reranker that promotes one hit from the end of the list still agrees on the others. With
-    fewer than 6 hits, nothing is returned.
+    The agreement is the rank correlation; the factor that follows from it is from 0 to 1. Scores without
+    information do not correlate with the first stage. Ranks do not depend on the scale of the scores, and a
+    reranker that promotes one hit from the end of the list still agrees on the others. With fewer than 6 hits,
+    there is no agreement.
+
+    The confidence is the share of the best hit in the sum of exp(logit). It is scaled down for texts between
+    prose and code, and for chunks of source files. `facts` are those of `text_facts`.
     """
-    if len(scores) < MIN_SCORES:
-        return {}
+    found: dict[str, float] = {}
+    function_share = _function_share(facts or {})
+    if function_share and logits:
+        best = max(logits)
+        found[CODE_CONFIDENCE] = function_share / math.fsum([math.exp(value - best) for value in logits])
+    if len(logits) < MIN_SCORES:
+        return found
     columns = []
-    for values in (scores, first_stage):
+    for values in (logits, first_stage):
         ordered = sorted(values)  # equal values get the mean of their ranks
         columns.append([(bisect_left(ordered, value) + bisect_right(ordered, value)) / 2 for value in values])
     agreement = correlation(*columns)
-    return {SCORER_AGREEMENT: agreement, SCORER_FIT: min(1.0, max(0.0, agreement / FULL_AGREEMENT))}
+    full = FULL_AGREEMENT + function_share * (FULL_AGREEMENT_ON_FUNCTIONS - FULL_AGREEMENT)
+    return {**found, SCORER_AGREEMENT: agreement, SCORER_FIT: min(1.0, max(0.0, agreement / full))}
 
 
 def text_facts(texts: Sequence[str], query: str = "") -> dict[str, float]:
@@ -297,6 +312,11 @@ def language_fit(languages: Languages, facts: Mapping[str, float]) -> float:
         return 1.0
     known = math.fsum(shares.get(script, 0.0) for script in scripts_of_languages(languages))
     return min(1.0, max(0.0, (known - 0.5) / 0.3))
+
+
+def _function_share(facts: Mapping[str, float]) -> float:
+    """Return how much the texts are functions: code, but not chunks of source files."""
+    return max(0.0, _code_share(facts.get(CODE_DENSITY, 0.0)) - facts.get(CHUNK_SHARE, 0.0))
 
 
 def _code_share(density: float) -> float:
