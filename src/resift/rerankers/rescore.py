@@ -11,7 +11,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Literal, get_args
 
-from resift import errors, types
+from resift import errors
 from resift.deadline import Deadline
 from resift.errors import InputError, ResiftError, redact
 from resift.events import Reranked, Sink, ambient_sink, emit, is_observed
@@ -22,7 +22,10 @@ from resift.ranking.calibration import Calibrator, Temperature, load_calibrator,
 from resift.ranking.evidence import evidence
 from resift.ranking.fusion import rrf
 from resift.text.analysis import Analyzer
-from resift.types import Hit, Ranking, Scores, StageKind, StageRecord
+from resift.types import Hit, Ranking, ScorerInfo, Scores, StageKind, StageRecord
+from resift.types.hit import with_scores
+from resift.types.ranking import get_trace
+from resift.types.trace import FusedHits, Trace, cut_record
 from resift.validation import check_k, check_query, show_value
 
 log = logging.getLogger("resift.rerankers")
@@ -36,7 +39,7 @@ async def rescore(
     *,
     k: int,
     instruction: str | None = None,
-    trace: types.Trace | None = None,
+    trace: Trace | None = None,
     deadline: Deadline | None = None,
     missing_text: MissingText = "last",
     text_keys: Sequence[str] | None = None,
@@ -92,7 +95,7 @@ async def rescore(
         unscored=unscored,
         timings={stage: latency_ms},
         cut=tuple(ordered[k:]),
-        trace=(types.get_trace(hits) if trace is None else trace).append(record, *types.cut_record(record.ids, k)),
+        trace=(get_trace(hits) if trace is None else trace).append(record, *cut_record(record.ids, k)),
         query=query,
         input_ids=tuple([hit.id for hit in hits]),
         warnings=(f"instruction was not used: {scores.provider} does not follow instructions",) if ignored else (),
@@ -125,7 +128,7 @@ def order_by_scores(
     hits: Sequence[Hit],
     values: Sequence[float | None],
     scores: Scores,
-    info: types.ScorerInfo,
+    info: ScorerInfo,
     *,
     without_text: Collection[int] = (),
     rest: Sequence[Hit] = (),
@@ -140,7 +143,7 @@ def order_by_scores(
     ranked = [*[hits[i] for i in order], *rest]
     # Without any new score, the previous scores still apply to the order.
     if scored:
-        ranked = types.with_scores(ranked, ordered_values, provider=scores.provider)
+        ranked = with_scores(ranked, ordered_values, provider=scores.provider)
     reason = scores.reason or "not scored"
     notes = dict.fromkeys([hit.id for hit in rest], f"below the top {len(hits)}, not reranked")
     notes |= scores.notes
@@ -188,12 +191,12 @@ class FusesThenScores:
 
 async def fuse_then_rescore(
     scorer: Scorer, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None, deadline: Deadline | None = None
-) -> types.FusedHits:
+) -> FusedHits:
     """Fuse the lists by reciprocal rank, score all hits, and return the k best; keep the fused order on failure."""
     if query is None or not check_query(query, allow_empty=True).strip():
         raise InputError(f"{display_name(scorer)!r} scores hits against the query; pass it as query= to fuse.")
     ranking = await rescore(scorer, query, rrf(per_store), k=k, deadline=deadline)
-    return types.FusedHits(ranking.hits, *ranking.trace)
+    return FusedHits(ranking.hits, *ranking.trace)
 
 
 ScoreFormat = Literal["raw", "probability"]
@@ -314,7 +317,7 @@ def as_probabilities(
         scores=values[:kept],
         notes={id: f"scored afterwards: {score:.4g}" for id, score in later.items()},
     )
-    scored = tuple(types.with_scores(hits, values))
+    scored = tuple(with_scores(hits, values))
     return replace(ranking, hits=scored[:kept], cut=scored[kept:], trace=ranking.trace.append(record))
 
 
