@@ -120,7 +120,7 @@ def generated_part(result: Mapping[str, Any]) -> str:
     where = describe_machine(result["machine"])
     about = f"Seed {result['seed']}, commit {result['commit']}, {result['date']}, on {where}."
     later = sorted({(row["date"], row["machine"]) for row in result["attacks"].values() if "machine" in row})
-    about += "".join(f" Rows of {date}: {machine}." for date, machine in later)
+    about += "".join(f"\nRows of {date}: {machine}." for date, machine in later)
     return "\n\n".join([BEGIN, headline(result), about, table(result), END])
 
 
