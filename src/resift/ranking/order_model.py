@@ -249,7 +249,8 @@ def scorer_facts(
     prose and code, and for chunks of source files. `facts` are those of `text_facts`.
     """
     found: dict[str, float] = {}
-    function_share = _function_share(facts or {})
+    # No call for prose, where the share is 0.
+    function_share = _function_share(facts) if facts and facts.get(CODE_DENSITY, 0.0) > MAX_PROSE_DENSITY else 0.0
     if function_share and logits:
         best = max(logits)
         found[CODE_CONFIDENCE] = function_share / math.fsum([math.exp(value - best) for value in logits])
