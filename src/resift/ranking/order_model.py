@@ -317,7 +317,8 @@ def language_fit(languages: Languages, facts: Mapping[str, float]) -> float:
 
 def _function_share(facts: Mapping[str, float]) -> float:
     """Return how much the texts are functions: code, but not chunks of source files."""
-    return max(0.0, _code_share(facts.get(CODE_DENSITY, 0.0)) - facts.get(CHUNK_SHARE, 0.0))
+    density = facts.get(CODE_DENSITY, 0.0)
+    return max(0.0, _code_share(density) - facts.get(CHUNK_SHARE, 0.0)) if density > MAX_PROSE_DENSITY else 0.0
 
 
 def _code_share(density: float) -> float:

@@ -107,18 +107,19 @@ async def _score_texts(
 ) -> tuple[Scores, list[float | None]]:
     """Return the result of the scorer, or the reason why it failed, and a finite score or None for each hit."""
     scorable = [hit for hit in hits if hit is not None]
-    name = display_name(scorer)
     try:
-        scores = await scorer.score(query, scorable, deadline=deadline) if scorable else Scores((), name)
+        scores = (
+            await scorer.score(query, scorable, deadline=deadline) if scorable else Scores((), display_name(scorer))
+        )
         if len(scores.values) != len(scorable):
             raise ResiftError(f"{len(scores.values)} scores for {len(scorable)} hits")
     except errors.UnsupportedLanguageError as exc:
         # This is not a failure: the model was not trained on this language.
-        scores = Scores([None] * len(scorable), name, degraded=True, reason=str(exc))
+        scores = Scores([None] * len(scorable), display_name(scorer), degraded=True, reason=str(exc))
     except Exception as exc:
-        reason = f"{name} failed: {redact(exc)}"
+        reason = f"{display_name(scorer)} failed: {redact(exc)}"
         log.warning("reranking degraded: %s", reason)
-        scores = Scores([None] * len(scorable), name, degraded=True, reason=reason)
+        scores = Scores([None] * len(scorable), display_name(scorer), degraded=True, reason=reason)
     # A third-party scorer may return NaN, which cannot be ordered.
     finite = iter([None if value is None or not math.isfinite(value) else float(value) for value in scores.values])
     return scores, [None if hit is None else next(finite) for hit in hits]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from typing import TypeVar
 from weakref import WeakSet
 
 from resift._internal.arrays import Array
-from resift._internal.forking import ForkSafeLock
+from resift._internal.forking import after_fork
 from resift.errors import InputError, StoreError
 from resift.external.candidates import Candidate
 from resift.models.embedder import NO_EMBEDDER, embedding_models
@@ -130,7 +131,8 @@ class SQLiteStore(base.HybridStore):
             raise
         self._analyzer, self._model = Analyzer(file.language), model
         self._is_small = file.documents <= _SMALL
-        self._lock = ForkSafeLock()
+        self._lock = threading.Lock()
+        after_fork(self)
         self._rows = RowListCache()
         self._lexical: LexicalView | None = None
         self._vectors: VectorView | None = None
@@ -349,6 +351,10 @@ class SQLiteStore(base.HybridStore):
         with self._lock:
             self._unread.add(documents)
         return hits
+
+    def reset_after_fork(self) -> None:
+        """Replace the lock in a forked child, because another thread may have held it."""
+        self._lock = threading.Lock()
 
     def _read_unread(self, connection: Connection) -> None:
         """Read the unread texts of hits that are still in use, before their documents change or disappear."""
