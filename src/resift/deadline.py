@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from resift.validation import check_seconds
 
-Clock = Callable[[], float]
-"""A monotonic clock in seconds. Do not pass a wall clock: it can jump."""
+Clock = Callable[[], float]  # a monotonic clock in seconds. Do not pass a wall clock: it can jump.
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,8 +41,7 @@ class Event:
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
 
-Sink = Callable[[Event], None]
-"""A callable that takes an event: a function, the `append` of a list, a `LogSink`."""
+Sink = Callable[[Event], None]  # a callable that takes an event: a function, the `append` of a list, a `LogSink`
 
 
 _ambient: ContextVar[Sink | None] = ContextVar("resift_sink", default=None)

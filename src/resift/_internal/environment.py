@@ -20,8 +20,7 @@ ALLOWED_VARIABLES = "RESIFT_ALLOW_VARIABLES"
 ALLOWED_KEY_FILES = "RESIFT_ALLOW_KEY_FILES"
 """Environment variable with files and folders, separated as in PATH, that pipeline files may read keys from."""
 
-MOUNTED_SECRETS = Path("/run/secrets")
-"""Folder where container runtimes mount secrets for this program."""
+MOUNTED_SECRETS = Path("/run/secrets")  # folder where container runtimes mount secrets for this program
 
 REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 

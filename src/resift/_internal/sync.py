@@ -18,14 +18,12 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-CLEANUP_S = 0.7
-"""Maximum time for cancelled work to close its files after Ctrl-C."""
+CLEANUP_S = 0.7  # maximum time for cancelled work to close its files after Ctrl-C
 
 MAX_RESERVE_S, MAX_RESERVE_SHARE = 1.0, 0.5
 """Limits of the reserve, so that one late call does not use up the time of the following calls."""
 
-LATENESS_DECAY = 0.99
-"""Factor of the measured lateness per call; it halves after about 70 calls."""
+LATENESS_DECAY = 0.99  # factor of the measured lateness per call; it halves after about 70 calls
 
 _POOLS_CLOSED = "cannot schedule new futures"
 """Python's message in threads that still work after the end of the main thread."""

@@ -29,8 +29,7 @@ SUPPORTING_COSINE, SUPPORTING_COVERAGE = 0.63, 0.75
 """A cosine, or a share of the question's words, that supports an uncertain cross-encoder."""
 MIN_COVERAGE, SUFFICIENT_COVERAGE = 0.15, 0.5
 """Share of the question's words that is sufficient with a model, and without one."""
-MIN_PROBABILITY = {CROSS_ENCODER: 0.25, VECTORS: 0.55, WORDS: 0.45}
-"""Sentences with a lower probability are not quoted."""
+MIN_PROBABILITY = {CROSS_ENCODER: 0.25, VECTORS: 0.55, WORDS: 0.45}  # sentences with a lower probability are not quoted
 MEAN_HEADING_LOGIT = -7.3  # logit of a typical heading, used for sentences without a heading score
 
 _CAPITAL = re.compile(r"(?<=[\w,;:'’)\"”] )[^\W\d_a-z][\w'’-]+")

@@ -21,8 +21,7 @@ from resift.errors import ResiftError, require
 from resift.models.engine import usable_cores, use_workers
 from resift.models.registry import ModelFiles, allowed_folders, restore_allowed
 
-_RAY_ATTEMPTS = 3
-"""Attempts to start a local Ray cluster. Ray's own timeout is too short for a busy machine."""
+_RAY_ATTEMPTS = 3  # attempts to start a local Ray cluster. Ray's own timeout is too short for a busy machine.
 
 
 @dataclass(eq=False)

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 EngineName = Literal["local", "ray"]
 SHARD_ROWS = 1000
 PLAN, MANIFEST = "job.json", "manifest.json"
-_SAME_OUTPUT = ("0.2.", "0.3.")
-"""Versions that write identical shards, so that one version can resume a job of another."""
+_SAME_OUTPUT = ("0.2.", "0.3.")  # versions that write identical shards, so that one version can resume a job of another
 
 
 @runtime_checkable

@@ -94,8 +94,7 @@ def text_or_none(value: object) -> str | None:
 OnRows = Callable[[str, int], None]  # called with the name of a shard and the number of its finished rows
 
 FAILED = "failed"
-MAX_DEATHS = 200
-"""Maximum number of workers that may die on one shard. Each deadly row costs a few workers."""
+MAX_DEATHS = 200  # maximum number of workers that may die on one shard. Each deadly row costs a few workers.
 _ROW_GROUP = 256
 
 

@@ -18,7 +18,7 @@ from resift import __version__
 from resift._internal.sync import run_sync
 from resift.cli.arguments import select
 from resift.cli.terminal import Progress, bar, count, in_pipe, out, style, width, wrap
-from resift.errors import ConfigError, InputError, ModelError, ResiftError, did_you_mean, install_command, shell_path
+from resift.errors import ConfigError, InputError, ModelError, ResiftError, did_you_mean, install_command
 from resift.models.engine import usable_cores
 from resift.models.locate import resolve
 from resift.models.pinning import probe_model
@@ -185,15 +185,13 @@ async def check_store(path: Path) -> list[Finding]:
         facts = store.metadata()
         vectors = f"{facts.embedder} ({facts.dimension} dimensions)" if facts.dimension else "keywords only"
         message = f"version {facts.version}, {facts.documents} documents, {vectors}, language {facts.language}"
-        if facts.version == 1:
-            message = f"version 1, {vectors}; to write to it: resift index --upgrade --store {shell_path(path)}"
-        about = Finding("store", path.name, "absent" if facts.version == 1 else "ok", message)
+        about = Finding("store", path.name, "ok", message)
         if problems := await store.verify():
             fix = f"Restore a backup, or move {path} away and index again"
             return [about, *(Finding("store", "damage", "broken", problem, fix) for problem in problems)]
         message = "all documents, vectors, bit codes and terms are intact"
         findings = [about, Finding("store", "integrity", "ok", message)]
-        if facts.dimension and facts.version > 1:
+        if facts.dimension:
             message = f"bit codes find {await store.recall():.1%} of the exact top 10 (20 documents as queries)"
             findings.append(Finding("store", "recall", "ok", message))
         return findings

@@ -25,19 +25,16 @@ from resift.external.candidates import content_id
 from resift.types import JsonMapping, JsonValue
 from resift.validation import check_arguments
 
-MIN_QUERIES = 40
-"""Minimum number of queries with a click. Smaller logs are rejected."""
+MIN_QUERIES = 40  # minimum number of queries with a click. Smaller logs are rejected.
 
 MIN_CLICKS = 200
-MIN_SHARED_CLICKS = 5
-"""Two positions are compared if each has at least this many clicks on documents shown at both."""
+MIN_SHARED_CLICKS = 5  # two positions are compared if each has at least this many clicks on documents shown at both
 
 MIN_PROPENSITY = 0.1
 """Minimum propensity, so that no click counts more than ten times as much as one at the first position."""
 
 MAX_POSITION = 50
-MAX_QUERIES = 1000
-"""Maximum number of queries to search. Those with the most clicks are used."""
+MAX_QUERIES = 1000  # maximum number of queries to search. Those with the most clicks are used.
 
 MAX_P = 0.05
 

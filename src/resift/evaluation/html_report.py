@@ -18,8 +18,7 @@ from resift.explain.flow import Flow, FlowColumn, FlowPosition, HitPath, make_la
 from resift.explain.svg import html, join_markup, svg_circle, svg_element, svg_line, svg_rect, svg_text
 from resift.types import Hit, StageKind
 
-FLOW_HITS = 10
-"""Number of top documents in a rank flow. Relevant documents that rank lower are added."""
+FLOW_HITS = 10  # number of top documents in a rank flow. Relevant documents that rank lower are added.
 
 FLOW_SIZE = svg.PictureSize(width=440, label=150, row=24, radius=10, top=46, left=18, name_chars=16)
 
@@ -240,44 +239,25 @@ def _comparisons(
     for other in others:
         after = other.quality.per_query[measures[0]]
         changes = [(query, after[query] - before[query]) for query in before if query in after]
-        parts.append(
-            html(
-                '<section data-part="difference" data-name="{0}"><h3>{1} → {0}, {2} per query</h3>{3}{4}</section>',
-                other.name,
-                base.name,
-                measures[0],
-                _draw_both_widths(partial(difference_bars, changes, measure=measures[0]), 260),
-                _list_changes(base, other, measures[0], qrels, queries),
-            )
-        )
+        heading = html("<h3>{} → {}, {} per query</h3>", base.name, other.name, measures[0])
+        chart = _draw_both_widths(partial(difference_bars, changes, measure=measures[0]), 260)
+        listed = _list_changes(base, other, measures[0], qrels, queries)
+        section = '<section data-part="difference" data-name="{}">{}{}{}</section>'
+        parts.append(html(section, other.name, heading, chart, listed))
     return parts
 
 
 def _list_changes(base: Outcome, other: Outcome, measure: str, qrels: Qrels, queries: Mapping[str, str]) -> Markup:
     parts = []
     for query in moved_queries(base, other, measure, qrels, limit=8):
-        rows = join_markup(
-            html(
-                "<li>{} (grade {}): {} → {}{}{}</li>",
-                moved.title or moved.id,
-                moved.grade,
-                moved.before or "absent",
-                moved.after or "absent",
-                ". " if moved.why else "",
-                moved.why,
-            )
-            for moved in query.documents
-        )
-        parts.append(
-            html(
-                "<details><summary>{:.4f} → {:.4f} · query {} {}</summary><ul>{}</ul></details>",
-                query.before,
-                query.after,
-                query.query,
-                queries.get(query.query, ""),
-                rows,
-            )
-        )
+        rows = []
+        for moved in query.documents:
+            ranks = f"{moved.before or 'absent'} → {moved.after or 'absent'}"
+            reason = f". {moved.why}" if moved.why else ""
+            rows.append(html("<li>{} (grade {}): {}{}</li>", moved.title or moved.id, moved.grade, ranks, reason))
+        text = queries.get(query.query, "")
+        summary = html("{:.4f} → {:.4f} · query {} {}", query.before, query.after, query.query, text)
+        parts.append(html("<details><summary>{}</summary><ul>{}</ul></details>", summary, join_markup(rows)))
     return join_markup(parts) if parts else html("<p>No query changed.</p>")
 
 
@@ -299,25 +279,14 @@ def _flows(outcomes: Sequence[Outcome], measure: str, qrels: Qrels, queries: Map
         _select("example", examples),
     ]
     for query in examples:
-        flows = join_markup(
-            html(
-                '<div><p>{} <span class="dim">{} {:.4f}</span></p><div class="scroll">{}</div></div>',
-                outcome.name,
-                measure,
-                outcome.quality.per_query[measure][query],
-                rank_flow(outcome.answers[query], qrels[query]),
-            )
-            for outcome in explained
-        )
-        parts.append(
-            html(
-                '<section data-part="example" data-name="{0}"><h3>Query {0}: {1}</h3>'
-                '<div class="flows">{2}</div></section>',
-                query,
-                queries.get(query, ""),
-                flows,
-            )
-        )
+        flows = []
+        for outcome in explained:
+            value = html('<span class="dim">{} {:.4f}</span>', measure, outcome.quality.per_query[measure][query])
+            flow = rank_flow(outcome.answers[query], qrels[query])
+            flows.append(html('<div><p>{} {}</p><div class="scroll">{}</div></div>', outcome.name, value, flow))
+        heading = html("<h3>Query {}: {}</h3>", query, queries.get(query, ""))
+        section = '<section data-part="example" data-name="{}">{}<div class="flows">{}</div></section>'
+        parts.append(html(section, query, heading, join_markup(flows)))
     return parts
 
 

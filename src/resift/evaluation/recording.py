@@ -276,8 +276,7 @@ def _decode(line: str, kind: type[T], path: Path, number: int) -> T:
         raise DataFormatError(message, file=path, line=number) from None
 
 
-_CACHED_FUSIONS = 8
-"""Number of fusion settings whose fused lists are cached. Tuning changes other options more often."""
+_CACHED_FUSIONS = 8  # number of fusion settings whose fused lists are cached. Tuning changes other options more often.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,16 +28,13 @@ RANDOM_SHARE = 0.4  # fraction of the budget spent on random settings before the
 STARTS = 3
 
 DENSE_SHIFTS = (-0.4, -0.3, -0.2, -0.1, 0.0, 0.1, 0.2, 0.3, 0.4)
-RERANKER_SHIFTS = (-0.6, -0.4, -0.2, -0.1, 0.0, 0.1, 0.2, 0.4)
-"""Offsets from the fitted weights of the default ranking."""
+RERANKER_SHIFTS = (-0.6, -0.4, -0.2, -0.1, 0.0, 0.1, 0.2, 0.4)  # offsets from the fitted weights of the default ranking
 
-SMALL_RECORDING = 100
-"""With fewer judged queries, only shifts of the fitted weights are tuned, by cross-validation."""
+SMALL_RECORDING = 100  # with fewer judged queries, only shifts of the fitted weights are tuned, by cross-validation
 
 MIN_RATED_QUERIES = 10  # with fewer rated queries, the default setting is kept
 
-STEP_COST = 0.1
-"""Minimum total gain for each step away from the default. Moving a hit to rank 1 gains 1."""
+STEP_COST = 0.1  # minimum total gain for each step away from the default. Moving a hit to rank 1 gains 1.
 
 _RATINGS: Mapping[object, int] = {True: 1, "good": 1, False: 0, "bad": 0}
 

@@ -17,8 +17,7 @@ from resift.text.snippets import clip, clip_phrase, display_width, short_id
 Paint = Callable[[str, str], str]
 """Applies a style to a text. Styles: cyan, green, yellow, magenta, blue, red, dim and bold."""
 
-Cell = tuple[str, str]
-"""A character and its color."""
+Cell = tuple[str, str]  # a character and its color
 
 _COLORS = ("cyan", "green", "yellow", "magenta", "blue", "red")
 _RANK_WIDTH, _MIN_GAP, _MAX_GAP, _LIST_WIDTH = 4, 4, 12, 10

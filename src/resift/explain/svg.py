@@ -64,8 +64,7 @@ def asset(name: str) -> str:
 
 
 _COLORS = asset("colors.css")
-FLOW_STYLE = asset("flow.css")
-"""Style of the picture without colors, for pages that define them."""
+FLOW_STYLE = asset("flow.css")  # style of the picture without colors, for pages that define them
 
 PAGE_COLORS = _COLORS.replace("SCOPE", ":root")
 PICTURE_STYLE = PAGE_COLORS + ".flow { background: var(--bg); }" + FLOW_STYLE
@@ -76,8 +75,7 @@ _FILE_STYLE = (
     f"{_OWN_COLORS}.flow {{ background: var(--bg); }} svg.flow {{ max-width: 100%; height: auto; }}{FLOW_STYLE}"
 )
 
-Anchor = Literal["start", "middle", "end"]
-"""The part of a text that is aligned with its x position."""
+Anchor = Literal["start", "middle", "end"]  # the part of a text that is aligned with its x position
 
 
 def svg_element(

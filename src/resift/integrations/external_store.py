@@ -105,8 +105,7 @@ class ExternalStore:
         return Hit(id, hit.text, hit.score, self.name, dict(hit.metadata))
 
 
-Searchable = Any
-"""An Index, a Pipeline, a store or several stores. Pydantic fields of frameworks need the wide type."""
+Searchable = Any  # an Index, a Pipeline, a store or several stores. Pydantic fields of frameworks need the wide type.
 
 
 def make_pipeline(source: Searchable) -> Pipeline:

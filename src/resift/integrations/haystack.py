@@ -40,8 +40,7 @@ __all__ = [
 ]  # fmt: skip
 __path__: list[str] = []  # pipelines saved by 0.2 name modules such as resift.integrations.haystack.ranker
 
-Documents = dict[str, list[Document]]
-"""The output of a ranker, a retriever or a joiner: {"documents": …}."""
+Documents = dict[str, list[Document]]  # the output of a ranker, a retriever or a joiner: {"documents": …}
 
 
 class Serializable:
@@ -308,7 +307,6 @@ class Retriever(Protocol):
 
     def run(self, *args: Any, **kwargs: Any) -> object:
         """Return {"documents": …}."""
-        ...
 
 
 def haystack_store(

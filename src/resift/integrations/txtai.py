@@ -54,7 +54,6 @@ class Embeddings(Protocol):
 
     def search(self, query: str, limit: int) -> Sequence[JsonValue]:
         """Return dicts with id, text and score if content is stored, otherwise (id, score) tuples."""
-        ...
 
 
 def txtai_store(embeddings: Embeddings, *, name: str = "txtai", breaker: CircuitBreaker | None = None) -> ExternalStore:

@@ -21,8 +21,7 @@ from resift._internal.forking import ForkSafeLock
 from resift.deadline import Deadline
 from resift.errors import ModelError
 
-HANDOVER_S = 0.02
-"""A caller collects its results at most this long before its deadline, because waking up takes time."""
+HANDOVER_S = 0.02  # a caller collects its results at most this long before its deadline, because waking up takes time
 
 OLDEST_JOB_EVERY = 4  # one turn in this many goes to the oldest job, regardless of how many tasks it has left
 

@@ -22,8 +22,7 @@ from resift.types import Hit, ScorerInfo, Scores
 SKIP_BELOW_LOGIT = -4.0
 """If the first windows of a text all score below this (a probability of 1 in 50), the rest are skipped."""
 
-MAX_WINDOWS = 32
-"""Maximum number of windows scored per document, about 25 kB of English. Longer documents are sampled."""
+MAX_WINDOWS = 32  # maximum number of windows scored per document, about 25 kB of English. Longer documents are sampled.
 
 WINDOW = 256
 """Tokens per pair if the document does not fit in one row. Models are trained on passages, and because of

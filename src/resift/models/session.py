@@ -164,8 +164,7 @@ class Bert(Structure):
     )
 
 
-BLOCK_BYTES = 32 << 20
-"""Size of the blocks for packed weights. Pages that are never written take no memory."""
+BLOCK_BYTES = 32 << 20  # size of the blocks for packed weights. Pages that are never written take no memory.
 
 
 class WeightArena:

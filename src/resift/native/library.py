@@ -18,11 +18,9 @@ from resift.errors import ConfigError
 
 LIBRARY = Path(__file__).parent / {"win32": "resift.dll", "darwin": "libresift.dylib"}.get(sys.platform, "libresift.so")
 
-INTERFACE = 4
-"""Version of the library's functions and structures; must equal RESIFT_INTERFACE in processor.h."""
+INTERFACE = 4  # version of the library's functions and structures; must equal RESIFT_INTERFACE in processor.h
 
-KERNELS = ("avx512", "avx2", "i8mm", "neon", "portable")
-"""All kernels, fastest first."""
+KERNELS = ("avx512", "avx2", "i8mm", "neon", "portable")  # all kernels, fastest first
 
 SWITCH = "RESIFT_NATIVE"
 """Environment variable that forces a kernel by name; 0 selects ONNX Runtime and numpy for everything."""

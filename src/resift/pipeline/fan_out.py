@@ -29,8 +29,7 @@ T = TypeVar("T")
 LATE = "no answer in time"
 """The failure of a store that has no timeout of its own and did not respond before the deadline of the search."""
 
-QUERY_PARAMETER = "query"
-"""The name of the Cypher parameter for the query: write `$query` in the statement."""
+QUERY_PARAMETER = "query"  # the name of the Cypher parameter for the query: write `$query` in the statement
 
 log = logging.getLogger("resift.pipeline")
 
@@ -89,8 +88,7 @@ class StoreRef:
 
 
 Store = VectorStore | DocStore | GraphStore
-Stores = Store | StoreRef | Iterable[Store | StoreRef]
-"""One or more stores, or references to stores."""
+Stores = Store | StoreRef | Iterable[Store | StoreRef]  # one or more stores, or references to stores
 
 
 class ResolvedStore:
@@ -213,10 +211,9 @@ async def fan_out(
 ) -> list[StoreResult]:
     """Query every store at the same time and return one result per store, in the order of `refs`.
 
-    `lazy` lets stores load texts and metadata on first use. `timeout_s` applies to stores without their own
-    timeout. A store that fails or times out does not affect the others. If no store has responded at the
-    deadline, the first one may respond until `last`. Raises RetrievalError if all stores fail, unless all of
-    them are late.
+    `lazy` lets stores load texts and metadata on first use. `timeout_s` applies to stores without their own timeout.
+    A store that fails or times out does not affect the others. If no store has responded at the deadline, the first
+    one may respond until `last`. Raises RetrievalError if all stores fail, unless all of them are late.
     """
     if where is not None:
         parse_filter(where)  # an invalid filter is the caller's mistake, not a failure of every store

@@ -13,8 +13,7 @@ from resift.protocols import Reranker, Scorer
 from resift.types import JsonValue, Ranking
 from resift.validation import DEFAULT_K
 
-EXACTLY = OverFetch(factor=1)
-"""Fetch exactly k hits per store; the graph engine decides whether to fetch more."""
+EXACTLY = OverFetch(factor=1)  # fetch exactly k hits per store; the graph engine decides whether to fetch more
 
 
 class RetrievalNode:

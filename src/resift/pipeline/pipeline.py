@@ -36,11 +36,9 @@ log = logging.getLogger("resift.pipeline")
 FETCH = OverFetch(factor=10, minimum=100, cap=1000)
 """Default number of candidates per store: 100 for k=10. Longer lists make the z-scores of the blend more stable."""
 
-TIMEOUT_S = 30.0
-"""Default timeout of a store without its own timeout."""
+TIMEOUT_S = 30.0  # default timeout of a store without its own timeout
 
-FAN_OUT_SHARE = 0.6
-"""Share of the deadline for the stores if later stages need time."""
+FAN_OUT_SHARE = 0.6  # share of the deadline for the stores if later stages need time
 
 MARGIN_S, MARGIN_SHARE = 0.05, 0.1
 """Reserve before the deadline, so that the result is returned in time: 50 ms, or 10 % if that is less."""

@@ -22,12 +22,11 @@ class Pool:
     """The candidates of one search between two stages.
 
     `hits` is the current order, `cut` contains the dropped hits, `trace` has one record per stage, and `lists`
-    contains the results per store in declared order. `k` is the requested number of hits. `section` is the
-    part of a document that the search is for; gate and shape may have rules per section. `breaker_closed`
-    tells whether the reranker is available. `vectors` maps ids to vectors, for semantic diversity.
-    `neighbors` has the most similar candidates per id, if a store can provide them. `timings` are
-    milliseconds per stage; all pools of a search share them. `reader` has the stores and the reranker that
-    the stages `Context` and `Prune` use to create `passages`.
+    contains the results per store in declared order. `k` is the requested number of hits. `section` is the part of a
+    document that the search is for; gate and shape may have rules per section. `breaker_closed` tells whether the
+    reranker is available. `vectors` maps ids to vectors, for semantic diversity. `neighbors` has the most similar
+    candidates per id, if a store can provide them. `timings` are milliseconds per stage; all pools of a search share
+    them. `reader` has the stores and the reranker that the stages `Context` and `Prune` use to create `passages`.
     """
 
     query: str
@@ -114,7 +113,6 @@ class Stage(Protocol):
 
     async def __call__(self, pool: Pool) -> Pool:
         """Return the pool reordered, with fewer hits, or unchanged."""
-        ...
 
 
 def validate_stage_output(before: Pool, after: Pool, *, kind: StageKind, name: str) -> Pool:

@@ -12,8 +12,7 @@ from resift._internal.forking import after_fork
 from resift.deadline import Deadline
 from resift.models.engine import usable_cores
 
-NEW_TIME_SHARE = 0.1
-"""Share of the last search in the moving average of the time that a slot is held."""
+NEW_TIME_SHARE = 0.1  # share of the last search in the moving average of the time that a slot is held
 
 
 class Slot:
@@ -90,5 +89,4 @@ class SearchSlots:
             self._used -= 1
 
 
-search_slots = SearchSlots()
-"""The slots of this process, for all pipelines whose stores use its cores."""
+search_slots = SearchSlots()  # the slots of this process, for all pipelines whose stores use its cores

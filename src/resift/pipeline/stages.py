@@ -166,8 +166,7 @@ def is_breaker_closed(scorer: Scorer | None) -> bool:
     return breaker is None or breaker.state is State.CLOSED
 
 
-Depth = Callable[[Pool], int]
-"""A function that returns the rerank depth for a pool."""
+Depth = Callable[[Pool], int]  # a function that returns the rerank depth for a pool
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,7 @@ from resift.validation import check_k
 
 Row = JsonObject
 
-TEXT_KEYS = ("text", "content", "title")
-"""Keys under which a row may contain its text; the first one with text is used."""
+TEXT_KEYS = ("text", "content", "title")  # keys under which a row may contain its text; the first one with text is used
 
 
 class _Default(int):
@@ -37,7 +36,6 @@ class BatchSearch(Protocol):
 
     def batchsearch(self, queries: list[str], limit: int, **kwargs: JsonValue) -> list[list[object]]:
         """Return the rows for each query."""
-        ...
 
 
 class TwoStage:

@@ -19,8 +19,7 @@ from resift.validation import accept_aliases, check_options, option
 
 STAGE = "blend"
 
-USUAL_SPREAD = 2.8
-"""Measured standard deviation of a cross-encoder's logits over 20 candidates (docs/how-it-works.md)."""
+USUAL_SPREAD = 2.8  # measured standard deviation of a cross-encoder's logits over 20 candidates (docs/how-it-works.md)
 
 MAX_SPREAD = 3 * USUAL_SPREAD
 """Scores with a larger spread are not the logits of a cross-encoder; they have another scale."""
@@ -28,14 +27,11 @@ MAX_SPREAD = 3 * USUAL_SPREAD
 ABOVE_MEAN_WEIGHT = 0.2
 """Measured weight of a logit's distance above the mean, relative to the softmax share of the hit."""
 
-RANK_OFFSET = 2
-"""Constant that damps reciprocal ranks, like 60 in RRF."""
+RANK_OFFSET = 2  # constant that damps reciprocal ranks, like 60 in RRF
 
-NEIGHBORS = 3
-"""Number of nearest candidates that are used per hit, chosen by measurement."""
+NEIGHBORS = 3  # number of nearest candidates that are used per hit, chosen by measurement
 
-KNOWN_NEIGHBORS = 5
-"""Number of neighbors that are computed per hit, so that enough remain if some are dropped."""
+KNOWN_NEIGHBORS = 5  # number of neighbors that are computed per hit, so that enough remain if some are dropped
 
 _COSINE_STEPS = 100_000  # to this precision, sums of float32 products are equal on every machine
 _MIN_PROBABILITY = 1e-6  # probabilities of 0 and 1 have no finite log-odds; the models' logits reach about ±12

@@ -39,7 +39,6 @@ class Calibrator(Protocol):
 
     def probability(self, score: float) -> float:
         """Return the probability for a score."""
-        ...
 
 
 class _Saveable:

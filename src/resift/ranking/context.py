@@ -22,8 +22,7 @@ from resift.text.tokenization import sentence_spans
 from resift.types import Hit, JsonObject, Metadata
 from resift.validation import convert, option
 
-NEIGHBOR_RANKS = 3
-"""Ranks per unit of distance of a neighbor. Chosen on contextual-code, where 3 and 4 are best."""
+NEIGHBOR_RANKS = 3  # ranks per unit of distance of a neighbor. Chosen on contextual-code, where 3 and 4 are best.
 
 MAX_TOKENS = 2000
 DOCUMENT_FIELDS = ("document", "document_id", "doc_id", "path", "source", "file", "url")

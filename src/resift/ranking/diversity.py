@@ -214,11 +214,9 @@ class Quota:
         return min(k, by_share, k if self.at_most is None else self.at_most)
 
 
-FAIRNESS = Quota(key="document", share=0.5, absent="id")
-"""At most half of the hits may come from one document."""
+FAIRNESS = Quota(key="document", share=0.5, absent="id")  # at most half of the hits may come from one document
 
-DIVERSITY = Quota(key="source_type", at_least=1, absent="source")
-"""Every source type must have at least one hit."""
+DIVERSITY = Quota(key="source_type", at_least=1, absent="source")  # every source type must have at least one hit
 
 
 def balance(

@@ -183,8 +183,7 @@ def recover(
 ) -> ShapeResult:
     """Keep the top k, followed by the recovered hits; the result may be longer than k.
 
-    Pass all reranked hits. `protected` of the result contains the recovered ids, so that a later cut can keep
-    them.
+    Pass all reranked hits. `protected` of the result contains the recovered ids, so that a later cut can keep them.
     """
     check_k(k)
     recovered = recoverable(hits, k=k, policy=policy or Recovery(), section=section)

@@ -28,11 +28,9 @@ CODE_AGREEMENT, CODE_CONFIDENCE = "code_agreement", "code_confidence"
 SCORER_AGREEMENT, SCORER_FIT = "scorer_agreement", "scorer_fit"
 """Facts that determine the weights; those about texts and lists are in `StageRecord.evidence`."""
 
-SCRIPT = "script "
-"""Prefix of facts about the share of letters in a script, such as "script cyrillic"."""
+SCRIPT = "script "  # prefix of facts about the share of letters in a script, such as "script cyrillic"
 
-MIN_DEPTH, MAX_DEPTH = 6, 25
-"""Minimum and maximum rerank depth."""
+MIN_DEPTH, MAX_DEPTH = 6, 25  # minimum and maximum rerank depth
 
 DEPTH_CUTOFF_SIGMA = 4.0
 """Hits that are this many standard deviations of the fused scores behind the first hit are not reranked."""
@@ -47,11 +45,9 @@ source files, which a splitter makes about equally long, and at least the second
 MIN_CHUNKS = 6
 """Minimum number of texts from which chunks are recognized; a few functions may have similar lengths by chance."""
 
-USUAL_AGREEMENT = 0.1
-"""Correlation of keyword and vector search on code at which their weights are unchanged."""
+USUAL_AGREEMENT = 0.1  # correlation of keyword and vector search on code at which their weights are unchanged
 
-MIN_SCORES = 6
-"""Minimum number of reranked hits from which the agreement of the reranker is computed."""
+MIN_SCORES = 6  # minimum number of reranked hits from which the agreement of the reranker is computed
 
 FULL_AGREEMENT = 0.3
 """Minimum correlation with the first stage at which a reranker has its full weight. The cross-encoder has 0.56 to
@@ -60,8 +56,7 @@ FULL_AGREEMENT = 0.3
 FULL_AGREEMENT_ON_FUNCTIONS = 0.5
 """The same among functions, where vector search decides, so that a reranker that contradicts it is often wrong."""
 
-MIN_REASON = 0.1
-"""Minimum change of a weight for which a fact is shown as the reason."""
+MIN_REASON = 0.1  # minimum change of a weight for which a fact is shown as the reason
 
 _FACT_NAMES = {
     CODE_DENSITY: "code density", MEAN_WORD_LENGTH: "mean word length", OTHER_LANGUAGE: "another language",

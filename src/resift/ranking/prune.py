@@ -146,8 +146,7 @@ def to_relevance(values: Sequence[float], scale: ScoreScale) -> list[float]:
     return [(value - low) / (high - low) if high > low else 1.0 for value in values]
 
 
-PRUNED_SHARE = 4
-"""Before pruning, passages may contain this many times the tokens of the context."""
+PRUNED_SHARE = 4  # before pruning, passages may contain this many times the tokens of the context
 
 
 async def make_context(

@@ -40,8 +40,7 @@ __all__ = [
 
 __path__: list[str] = []  # needed to import old submodule paths such as resift.shape.blending
 
-Shaped, nearest = ShapeResult, nearest_neighbors
-"""Their names in Resift 0.2."""
+Shaped, nearest = ShapeResult, nearest_neighbors  # their names in Resift 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -203,8 +203,7 @@ async def fuse_then_rescore(
 ScoreFormat = Literal["raw", "probability"]
 """`raw` is the output of the model, such as a cross-encoder's logit. `probability` is a number from 0 to 1."""
 
-Calibration = Calibrator | str | os.PathLike[str]
-"""A calibrator, or the path of a file written by `resift calibrate`."""
+Calibration = Calibrator | str | os.PathLike[str]  # a calibrator, or the path of a file written by `resift calibrate`
 
 
 def check_scale(scores: str, calibration: Calibration | None) -> bool:

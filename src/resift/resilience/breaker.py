@@ -29,8 +29,7 @@ T = TypeVar("T")
 
 log = logging.getLogger("resift.resilience")
 
-LEASE_GRACE_S = 5.0
-"""A probe is lost if it has not reported this many seconds after its timeout."""
+LEASE_GRACE_S = 5.0  # a probe is lost if it has not reported this many seconds after its timeout
 
 
 class CircuitBreakerChanged(Event, name="circuit_breaker_changed"):
@@ -350,8 +349,7 @@ class BreakerRegistry:
             self._breakers.clear()
 
 
-breakers = BreakerRegistry()
-"""The breaker registry of this process."""
+breakers = BreakerRegistry()  # the breaker registry of this process
 
 
 def _strip_url(url: str) -> str:

@@ -12,11 +12,9 @@ from resift.errors import InputError
 from resift.resilience.circuit import require_seconds
 from resift.validation import option
 
-WINDOW = 32
-"""Number of recent calls that are taken into account."""
+WINDOW = 32  # number of recent calls that are taken into account
 
-MIN_SAMPLES = 4
-"""Minimum number of measurements; the initial value replaces missing ones."""
+MIN_SAMPLES = 4  # minimum number of measurements; the initial value replaces missing ones
 
 QUANTILE = 0.75
 """Quantile of the measurements. It is above the median, because an unfinished call costs more than a skipped one."""

@@ -19,8 +19,7 @@ from resift.resilience.budget import Budget
 from resift.types import Hit, ScorerInfo, Scores
 from resift.validation import check_arguments
 
-HANDOVER_S = 0.02
-"""Maximum time between a scorer's deadline and its later timeout."""
+HANDOVER_S = 0.02  # maximum time between a scorer's deadline and its later timeout
 
 SkipReason = Literal["circuit_breaker", "budget", "api_error", "cost"]
 
@@ -77,11 +76,10 @@ class _Skip(Exception):
 class Tiered:
     """Scores with the first tier that is available; all tiers but the last may be skipped or fail.
 
-    `primary=None` (no API key, or switched off) is intended: the fallback runs and the scores are not
-    degraded. If the primary is skipped or fails, the fallback's scores are `degraded`, with the reason. An
-    error of the last tier is raised, and `rescore` then keeps the previous order. Without `breaker=`, a
-    primary shares the breaker for its `breaker_key` or gets a new one. A scorer with a `breaker` attribute
-    keeps that breaker.
+    `primary=None` (no API key, or switched off) is intended: the fallback runs and the scores are not degraded. If
+    the primary is skipped or fails, the fallback's scores are `degraded`, with the reason. An error of the last tier
+    is raised, and `rescore` then keeps the previous order. Without `breaker=`, a primary shares the breaker for its
+    `breaker_key` or gets a new one. A scorer with a `breaker` attribute keeps that breaker.
     """
 
     @check_arguments

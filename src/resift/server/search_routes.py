@@ -47,8 +47,7 @@ PAIRS_PER_PACK_QUESTION = 40  # what admission control counts for a question to 
 INDEX_BATCH = 100
 EMBEDDING_SHARE = 0.6  # of the time before a deadline, for embedding the documents of a request
 
-MAX_FILTER_VALUES = 10_000
-"""Maximum number of keys and values in a filter."""
+MAX_FILTER_VALUES = 10_000  # maximum number of keys and values in a filter
 
 MAX_FILTER_TESTS = 2_000_000
 """Maximum number of keys and values, times documents in the request, because every document is tested."""

@@ -6,10 +6,9 @@
     {"topic": {"!=": "food"}}             anything else, including a missing key
     {"or": [{"topic": "food"}, {"price": {"<": 5}}]}       at least one of these filters passes
 
-All conditions must pass. A list passes a condition if one of its items does, so {"tags": "food"} matches
-{"tags": ["food", "cheap"]}. `!=` is the opposite of `=`: no item is equal. Types matter: 1 equals 1.0, but
-neither True nor "1". ISO dates are compared as dates, other strings by code point. Numbers are never compared
-with strings.
+All conditions must pass. A list passes a condition if one of its items does, so {"tags": "food"} matches {"tags":
+["food", "cheap"]}. `!=` is the opposite of `=`: no item is equal. Types matter: 1 equals 1.0, but neither True nor
+"1". ISO dates are compared as dates, other strings by code point. Numbers are never compared with strings.
 """
 
 from __future__ import annotations
@@ -46,8 +45,7 @@ _OTHER_SPELLINGS = {
 }  # fmt: skip
 """Operator of another filter language -> its equivalent here."""
 
-MAX_DEPTH = 100
-"""Maximum nesting of `or`."""
+MAX_DEPTH = 100  # maximum nesting of `or`
 
 MAX_KEYS_LISTED = 20
 _ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:$|[T ])")

@@ -111,19 +111,15 @@ class WritableStore(DocStore, Protocol):
 
     async def add(self, documents: Sequence[JsonObject]) -> int:
         """Store documents and return their number."""
-        ...
 
     async def get(self, ids: Sequence[str]) -> list[Hit]:
         """Return the documents with these ids."""
-        ...
 
     async def delete(self, ids: Sequence[str]) -> int:
         """Delete documents and return the number of deleted documents."""
-        ...
 
     async def count(self) -> int:
         """Return the number of documents."""
-        ...
 
 
 def sample_lists() -> list[list[Hit]]:

@@ -11,16 +11,11 @@ from resift.errors import InvalidHitError
 from resift.validation import convert
 
 # Deliberately not a union of types: each reader checks the values itself.
-JsonValue: TypeAlias = Any
-"""A value that `json.loads` returns."""
-JsonObject: TypeAlias = dict[str, JsonValue]
-"""An object that `json.loads` returns or `json.dumps` accepts."""
-JsonMapping: TypeAlias = Mapping[str, JsonValue]
-"""A JSON object that is only read."""
-Metadata: TypeAlias = JsonMapping
-"""Properties of a document in addition to its text; users choose the keys."""
-Where: TypeAlias = JsonMapping
-"""Conditions on metadata: key -> value, list of values, or operator -> value."""
+JsonValue: TypeAlias = Any  # a value that `json.loads` returns
+JsonObject: TypeAlias = dict[str, JsonValue]  # an object that `json.loads` returns or `json.dumps` accepts
+JsonMapping: TypeAlias = Mapping[str, JsonValue]  # a JSON object that is only read
+Metadata: TypeAlias = JsonMapping  # properties of a document in addition to its text; users choose the keys
+Where: TypeAlias = JsonMapping  # conditions on metadata: key -> value, list of values, or operator -> value
 
 
 class StoredContent(Protocol):
@@ -28,11 +23,9 @@ class StoredContent(Protocol):
 
     def load(self, ids: Sequence[str]) -> Mapping[str, tuple[str, Metadata]]:
         """Return a mapping from id to text and metadata, for at least these documents."""
-        ...
 
     def is_read(self, ids: Iterable[str]) -> bool:
         """Return whether these documents can be loaded without waiting for a disk or a network."""
-        ...
 
 
 class _HitSlots:
@@ -265,8 +258,7 @@ def with_scores(hits: Iterable[Hit], scores: Iterable[float | None], *, provider
     return copies
 
 
-rescored = with_scores
-"""The name of `with_scores` in Resift 0.2."""
+rescored = with_scores  # the name of `with_scores` in Resift 0.2
 
 
 def sort_key(hit: Hit) -> tuple[bool, float, str]:

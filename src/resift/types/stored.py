@@ -13,8 +13,7 @@ from resift.types.trace import StageKind
 
 _MAX = sys.float_info.max
 
-FiniteFloat = Annotated[float, Meta(ge=-_MAX, le=_MAX)]
-"""A finite float."""
+FiniteFloat = Annotated[float, Meta(ge=-_MAX, le=_MAX)]  # a finite float
 
 Count = Annotated[int, Meta(ge=0)]
 

@@ -30,13 +30,12 @@ class StageKind(StrEnum):
 class StageRecord:
     """Result of one stage. The rank of an id is its position in `ids`, counted from 1.
 
-    `scores` are parallel to `ids`; they are empty if the stage only moved hits. `parts` contains the terms of
-    the scores: part -> id -> value. The first `kept` ids were kept (None: all of them), the others were
-    dropped. `notes` apply to single ids, and `note` applies to all others. `merged` maps an id to the id that
-    replaced it. `weights` are the weights of the lists or the reranker, and `evidence` contains the text
-    properties that determined them. `retrieval_mode` is how a store retrieved its list: lexical, dense, graph
-    or hybrid. `score_scale` and `languages` describe the scorer of a rerank stage (`ScorerInfo`); they are
-    None for other stages.
+    `scores` are parallel to `ids`; they are empty if the stage only moved hits. `parts` contains the terms of the
+    scores: part -> id -> value. The first `kept` ids were kept (None: all of them), the others were dropped. `notes`
+    apply to single ids, and `note` applies to all others. `merged` maps an id to the id that replaced it. `weights`
+    are the weights of the lists or the reranker, and `evidence` contains the text properties that determined them.
+    `retrieval_mode` is how a store retrieved its list: lexical, dense, graph or hybrid. `score_scale` and `languages`
+    describe the scorer of a rerank stage (`ScorerInfo`); they are None for other stages.
     """
 
     kind: StageKind

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-DEFAULT_K = 10
-"""Default number of hits in a ranking."""
+DEFAULT_K = 10  # default number of hits in a ranking
 
 _MAX_PATH_BYTES, _MAX_NAME_BYTES = 4096, 255
 
@@ -131,8 +130,7 @@ def show_value(value: object, *, hide_text: bool = False) -> str:
 def check_arguments(function: Callable[P, T]) -> Callable[P, T]:
     """Decorate a public function so that it checks its arguments against its annotations.
 
-    Use it for constructors and other infrequent calls. Annotations that cannot be checked at run time are
-    ignored.
+    Use it for constructors and other infrequent calls. Annotations that cannot be checked at run time are ignored.
     """
     parameters = inspect.signature(function).parameters
 

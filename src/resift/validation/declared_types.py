@@ -25,8 +25,7 @@ T = TypeVar("T")
 Path = tuple[str | int, ...]
 ProblemKind = Literal["type", "range", "size", "blank", "choice", "missing", "unknown"]
 
-NOT_BLANK = r"\S"
-"""Pattern for a string with at least one visible character; declared types use no other pattern."""
+NOT_BLANK = r"\S"  # pattern for a string with at least one visible character; declared types use no other pattern
 _NOT_BLANK = re.compile(NOT_BLANK)
 
 _TYPE_NAMES = {

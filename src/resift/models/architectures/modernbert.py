@@ -7,8 +7,7 @@ from resift.models.architectures.bert import Head
 from resift.models.architectures.tensors import Config, Tensors
 from resift.models.network import Network, NetworkLayer
 
-_MAX_POSITIONS = 1 << 17
-"""The rotary position tables have one row per position."""
+_MAX_POSITIONS = 1 << 17  # the rotary position tables have one row per position
 
 _GLOBAL_THETA, _LOCAL_THETA = 160_000.0, 10_000.0
 

@@ -23,37 +23,17 @@ _DIALECTS: Mapping[str, Mapping[str, object]] = {
 
 def _file_options(method: str) -> type[Options]:
     """Return the options of a method in pipeline files: those parameters of its function that files can set."""
+    dialects, methods = sorted(_DIALECTS.get(method, ())), sorted(NORMALIZATIONS)
+    identity_help = "How hits are identified; by default by id, or by the dialect's rule."
+    dialect_help = f"Compute {'RRF' if method == 'rrf' else 'it'} exactly as this engine does."
+    normalize_help = "Normalization of each list's scores; by default none, min-max for `linear`."
+    phi_help = "Patience of the reader: with values near 1, hits far down the lists count more."
     fields = {
-        "identity": (
-            Literal["id", "content", "id-source"] | None,
-            option("How hits are identified; by default by id, or by the dialect's rule.", default=None),
-        ),
+        "identity": (Literal["id", "content", "id-source"] | None, option(identity_help, default=None)),
         "k_param": (float | None, option("RRF's constant; by default 60, or the dialect's.", default=None, gt=0)),
-        "dialect": (
-            str | None,
-            option(
-                f"Compute {'RRF' if method == 'rrf' else 'it'} exactly as this engine does.",
-                default=None,
-                choices=sorted(_DIALECTS.get(method, ())),
-            ),
-        ),
-        "normalize": (
-            str | None,
-            option(
-                "Normalization of each list's scores; by default none, min-max for `linear`.",
-                default=None,
-                choices=sorted(NORMALIZATIONS),
-            ),
-        ),
-        "phi": (
-            float,
-            option(
-                "Patience of the reader: with values near 1, hits far down the lists count more.",
-                default=0.8,
-                gt=0,
-                max=1,
-            ),
-        ),
+        "dialect": (str | None, option(dialect_help, default=None, choices=dialects)),
+        "normalize": (str | None, option(normalize_help, default=None, choices=methods)),
+        "phi": (float, option(phi_help, default=0.8, gt=0, max=1)),
     }
     names = method_options(METHODS[method])
     return dataclasses.make_dataclass(
@@ -104,8 +84,7 @@ class FusionReranker:
 class RRFReranker(FusionReranker):
     """Reciprocal rank fusion, the default: no model, no API key, and the same scores for any order of lists.
 
-    `sources` lists sources by precedence: if several sources have a hit, the first one's text and metadata
-    are kept.
+    `sources` lists sources by precedence: if several sources have a hit, the first one's text and metadata are kept.
     """
 
     Options = _file_options("rrf")

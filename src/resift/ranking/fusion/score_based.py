@@ -145,8 +145,7 @@ def log_odds(
 ) -> FusedHits:
     """Fuse probabilities by the weighted sum of their log-odds (Satopää et al., 2014).
 
-    Scores must be probabilities, so calibrate them first. A hit that is not in a list gets the list's lowest
-    score.
+    Scores must be probabilities, so calibrate them first. A hit that is not in a list gets the list's lowest score.
     """
     check_number(epsilon, "epsilon", gt=0, lt=0.5)
     lists = prepare_lists(rankings, **options)

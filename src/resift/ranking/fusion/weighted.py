@@ -36,8 +36,7 @@ NAME = "weighted"
 MAX_SCALE_RATIO = 20
 """Largest ratio between the best scores of two lists of one retrieval mode; beyond it, their scales differ."""
 
-TEXTS_PER_LIST = 10
-"""Number of texts per list from which the facts about texts are computed."""
+TEXTS_PER_LIST = 10  # number of texts per list from which the facts about texts are computed
 
 MIN_FIT = 0.001
 """Weight of a list whose model was not trained on the script: it only orders hits that no other list has."""

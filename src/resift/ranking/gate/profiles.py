@@ -12,12 +12,10 @@ from resift.errors import InputError, PluginLoadError
 from resift.plugins import GATE_PROFILES, build_plugin, load_plugin
 from resift.validation import check_options, check_text, option
 
-OWN_SCORE = "score"
-"""The signal that stands for the hit's own score."""
+OWN_SCORE = "score"  # the signal that stands for the hit's own score
 
 Letter = Literal["A", "B", "C", "D", "F"]
-Scale = Literal["cosine", "probability", "fused"]
-"""The scale of the scores that a floor applies to."""
+Scale = Literal["cosine", "probability", "fused"]  # the scale of the scores that a floor applies to
 
 _ROUNDING = 1e-12  # 0.30 − 0.25 is slightly below 0.05 in binary; the rule refers to decimal numbers
 

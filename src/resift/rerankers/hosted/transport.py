@@ -134,8 +134,7 @@ def _tls_context(*, plain: bool) -> ssl.SSLContext:
 
 # --- Concurrency: one limit per provider for the whole process ----------------------------------------------
 
-POLL_S = 0.01
-"""Polling interval of a waiting request. A release in one event loop cannot wake a task in another."""
+POLL_S = 0.01  # polling interval of a waiting request. A release in one event loop cannot wake a task in another.
 
 
 class ConcurrencyLimit:
