@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -272,6 +273,19 @@ def test_what_outlives_the_drain_hears_503():
         answer = slow.result()
         assert (answer.status, set(answer.json())) == (503, {"message", "id"})
     assert server.stop() == 0
+
+
+def test_more_signals_during_the_shutdown_do_not_change_the_exit_code():
+    """A supervisor may repeat SIGTERM at any moment, also while the event loop closes."""
+    server = start("--any-model", "--embedder", "none", "--drain", "1")
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(server.post, "/v2/rerank", {"query": "q", "documents": ["wait 30"]})
+        server.until(lambda one: "resift_pairs_in_flight 1.0" in one.get("/metrics").body.decode(), seconds=10)
+        end = time.monotonic() + 20
+        while server.process.poll() is None and time.monotonic() < end:
+            server.process.send_signal(signal.SIGTERM)
+        assert slow.result().status == 503
+    assert server.stop() == 0, server.lines
 
 
 def test_ctrl_c_ends_at_once():

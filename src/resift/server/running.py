@@ -157,6 +157,7 @@ class _Worker(uvicorn.Server):
                 self.config.timeout_graceful_shutdown = HURRIED_S  # type: ignore[assignment]  # typed int
             if (signals or self.should_exit) and drain_task is None:
                 drain_task = asyncio.create_task(self._drain())
+        self._wake_up = lambda: None  # a signal while the loop closes has nothing to wake up
         await serving
 
     async def _drain(self) -> None:
